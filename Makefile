@@ -1,0 +1,49 @@
+# On a fresh machine: `make demo` and `make test` do their own set-up.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: help setup setup-slow demo test test-slow lint docs bench lock clean
+
+help:
+	@echo "make demo       simulate a programme, build its bank, compare with the pooled fit, write the report"
+	@echo "make test       the test suite           make test-slow  the long statistical checks"
+	@echo "make lint       ruff and mypy            make docs       the documentation, warnings are errors"
+	@echo "make bench      the benchmarks           make lock       renew constraints.txt from this environment"
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $(READY)
+
+setup-slow: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
+
+demo: setup
+	$(BIN)/concal demo --out concal-demo
+
+test: setup
+	$(BIN)/python -m pytest
+
+test-slow: setup-slow
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: setup
+	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+
+bench: setup
+	$(BIN)/python benchmarks/run_all.py
+
+lock: setup-slow
+	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt
+
+clean:
+	rm -rf $(VENV) concal-demo docs/_build artefacts

@@ -1,0 +1,1 @@
+"""The bank: files, versions, provenance, atomic updates."""

@@ -1,0 +1,163 @@
+"""What the calibration of one period returns: draws on the period's own metric, and how far to trust them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.response import ResponseModel
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GroupDraws:
+    r"""Posterior of one item group: its items xi_j and its population model :math:`\xi_j \sim N(X_j\beta, \Sigma)`.
+
+    Attributes
+    ----------
+    name, dimension : str
+    model : ResponseModel
+    item_ids : tuple of str
+        In the order of every item axis below.
+    features : tuple of str
+        Names of the design columns, the intercept first.
+    X : (items, features) float64
+        Design matrix in the user's units.
+    xi : (chain, draw, item, parameter) float32
+        Parameters in the order of ``model.parameters``.
+    beta : (chain, draw, feature, parameter) float64
+    sigma : (chain, draw, parameter, parameter) float64
+    beta_mean : (chain, draw, feature, parameter) float64 or None
+        Conditional mean of beta given that draw's items and Sigma; with the conditional precision
+        Sigma^-1 (x) X'X + tau I it gives Rao-Blackwell moments. None for draws of another engine.
+    n_responses : (items,) int64
+    rhat, ess_bulk, ess_tail : (items, parameters) float64
+    population_rhat, population_ess : dict of str -> float
+        By readable names such as ``beta[length,d]`` and ``sigma[d,log_a]``.
+    """
+
+    name: str
+    dimension: str
+    model: ResponseModel
+    item_ids: tuple[str, ...]
+    features: tuple[str, ...]
+    X: Array
+    xi: npt.NDArray[np.float32]
+    beta: Array
+    sigma: Array
+    n_responses: npt.NDArray[np.int64]
+    rhat: Array
+    ess_bulk: Array
+    ess_tail: Array
+    beta_mean: Array | None = None
+    population_rhat: Mapping[str, float] = field(default_factory=dict)
+    population_ess: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def n_items(self) -> int:
+        """How many items."""
+        return len(self.item_ids)
+
+    @property
+    def n_draws(self) -> int:
+        """Kept draws over all chains."""
+        return int(self.xi.shape[0] * self.xi.shape[1])
+
+    @property
+    def worst_rhat(self) -> Array:
+        """Largest R-hat over each item's coordinates, (items,)."""
+        return np.asarray(self.rhat.max(axis=1))
+
+    def flat(self, name: str) -> Array:
+        """`xi`, `beta`, `sigma` or `beta_mean` as float64 with chains joined: (chain * draw, ...)."""
+        values = getattr(self, name)
+        return np.asarray(values, dtype=np.float64).reshape(-1, *values.shape[2:])
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """Abilities of the period's examinees, on the period's own metric.
+
+    Attributes
+    ----------
+    person_ids : polars Series of str
+    mean, sd : (persons, dimensions) float64
+        Posterior mean and SD of each examinee.
+    n_responses : (persons, dimensions) int64
+    draw_mean, draw_sd : (chain, draw, dimension) float64
+        Mean and SD over the examinees, draw by draw: the period's ability distribution with its uncertainty.
+    correlation : (chain, draw, dimension, dimension) float64
+        R, the correlation of theta in the population.
+    """
+
+    person_ids: pl.Series
+    mean: Array
+    sd: Array
+    n_responses: npt.NDArray[np.int64]
+    draw_mean: Array
+    draw_sd: Array
+    correlation: Array
+
+
+@dataclass(frozen=True)
+class Convergence:
+    """What the run reached.
+
+    `converged` is False when a target was missed; `warnings` then says which and by how much.
+    """
+
+    converged: bool
+    sweeps: int
+    warmup: int
+    thin: int
+    seconds: float
+    max_rhat_population: float
+    min_ess_population: float
+    share_items_rhat: float  # share of items with R-hat below the item target
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibration of one period, alone.
+
+    Attributes
+    ----------
+    period : str
+    dimensions : tuple of str
+    groups : dict of group name -> GroupDraws
+    abilities : Abilities or None
+        None when another engine's draws came without abilities.
+    convergence : Convergence
+    tau : float
+        Precision of the hyperprior beta ~ N(0, I / tau), in the units of `GroupDraws.X`'s standardised columns;
+        see `beta_prior_precision`.
+    beta_prior_precision : dict of group name -> (features, features) float64
+        Precision of the hyperprior of each column of beta in the user's units.
+    seed : int
+    engine : str
+    """
+
+    period: str
+    dimensions: tuple[str, ...]
+    groups: Mapping[str, GroupDraws]
+    abilities: Abilities | None
+    convergence: Convergence
+    tau: float
+    beta_prior_precision: Mapping[str, Array]
+    seed: int
+    engine: str = "concal"
+
+    def group_of(self) -> dict[str, str]:
+        """Item id -> group name."""
+        return {item: group.name for group in self.groups.values() for item in group.item_ids}
+
+    @property
+    def n_draws(self) -> int:
+        """Kept draws over all chains."""
+        return next(iter(self.groups.values())).n_draws

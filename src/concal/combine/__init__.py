@@ -1,0 +1,1 @@
+"""Consensus: from the periods' Gaussian summaries to the posterior of one pooled analysis."""

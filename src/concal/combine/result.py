@@ -1,0 +1,92 @@
+"""What combining periods gives: for every item of the bank, the posterior of the pooled analysis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.response import ResponseModel
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GroupConsensus:
+    """Consensus of one item group on the reference metric.
+
+    Attributes
+    ----------
+    name, dimension : str
+    model : ResponseModel
+    item_ids : tuple of str
+    features : tuple of str
+    X : (items, features) float64
+    mean : (items, parameters) float64
+    covariance : (items, parameters, parameters) float64
+    source : (items,) array of str
+        "consensus", "fallback" (not identified beyond the population model) or "predicted" (nobody answered it).
+    n_responses : (items,) int64
+        Over all periods.
+    n_periods : (items,) int64
+    beta : (features, parameters), beta_covariance : (features * parameters, same) or None
+        beta*, vectorised feature-major (feature varies slowest).
+    sigma : (parameters, parameters)
+        Sigma*.
+    """
+
+    name: str
+    dimension: str
+    model: ResponseModel
+    item_ids: tuple[str, ...]
+    features: tuple[str, ...]
+    X: Array
+    mean: Array
+    covariance: Array
+    source: npt.NDArray[np.str_]
+    n_responses: npt.NDArray[np.int64]
+    n_periods: npt.NDArray[np.int64]
+    beta: Array
+    sigma: Array
+    beta_covariance: Array | None = None
+
+    @property
+    def sd(self) -> Array:
+        """Posterior SDs, (items, parameters)."""
+        return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
+
+
+@dataclass(frozen=True)
+class Consensus:
+    """The bank's posterior.
+
+    Attributes
+    ----------
+    method : "analytic" or "joint"
+    reference : str
+    dimensions : tuple of str
+    periods : tuple of str
+    groups : dict of group name -> GroupConsensus
+    links : polars DataFrame
+        Per period and dimension the mean and SD of A and B the method ended with.
+    fallback_share : float
+    diagnostics : polars DataFrame
+        Per item what needs attention (Gaussianity, tilting), where computed.
+    joint : dict of group -> (draws, items, parameters) or None
+        Joint draws across items (method "joint" only), float32.
+    warnings : tuple of str
+    """
+
+    method: str
+    reference: str
+    dimensions: tuple[str, ...]
+    periods: tuple[str, ...]
+    groups: Mapping[str, GroupConsensus]
+    links: pl.DataFrame = field(default_factory=pl.DataFrame)
+    fallback_share: float = 0.0
+    diagnostics: pl.DataFrame = field(default_factory=pl.DataFrame)
+    joint: Mapping[str, npt.NDArray[np.float32]] | None = None
+    warnings: tuple[str, ...] = ()

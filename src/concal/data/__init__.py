@@ -1,0 +1,1 @@
+"""Data: ids, missing values, categories, design matrices, and messages about bad rows."""

@@ -1,0 +1,1 @@
+"""Evidence: the pooled benchmark and how well the consensus agrees with it."""

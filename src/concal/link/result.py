@@ -1,0 +1,55 @@
+"""What linking a period gives: theta_ref = A theta + B for every draw and dimension, and which anchors said so."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Link:
+    """The link of one period to the reference metric.
+
+    Attributes
+    ----------
+    period, reference : str
+    dimensions : tuple of str
+    A, B : (draws, dimensions) float64
+        theta_ref = A theta + B, draw s of the period with draw s of the reference.
+    anchors : polars DataFrame
+        One row per candidate anchor: item_id, dimension, group, n_responses (both), weight, kept, dropped_by
+        (null, "rhat", "purification"), round, residual, displacement, displacement_sd, influence_A, influence_B.
+    path : dict of dimension -> tuple of str
+        Periods the link went through, e.g. ("2026Q2", "2026Q1") or ("2026Q4", "consensus", "2026Q1").
+    converged : dict of dimension -> float
+        Share of draws solved by Newton; the others were solved by the safe method.
+    diagnostics : polars DataFrame
+        Per dimension: mean, SD and correlation of A and B, anchors kept, effective number of anchors.
+    methods : polars DataFrame
+        How (A, B) at the posterior means moves between linking methods.
+    warnings : tuple of str
+    """
+
+    period: str
+    reference: str
+    dimensions: tuple[str, ...]
+    A: Array
+    B: Array
+    anchors: pl.DataFrame
+    path: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    converged: Mapping[str, float] = field(default_factory=dict)
+    diagnostics: pl.DataFrame = field(default_factory=pl.DataFrame)
+    methods: pl.DataFrame = field(default_factory=pl.DataFrame)
+    warnings: tuple[str, ...] = ()
+
+
+def identity_link(period: str, dimensions: tuple[str, ...], n_draws: int) -> Link:
+    """The reference's link to itself: (A, B) = (1, 0) in every draw."""
+    shape = (n_draws, len(dimensions))
+    return Link(period, period, dimensions, np.ones(shape), np.zeros(shape), pl.DataFrame())

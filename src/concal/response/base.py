@@ -1,0 +1,194 @@
+r"""The contract of a response model, and what every model shares.
+
+Every item vector xi starts with d (location, on the trait metric) and log a; all further coordinates ("extras") live
+on the logit metric and do not move when the trait metric changes. With
+
+.. math:: \eta = a (\theta - d)
+
+a model is a likelihood of the score given :math:`\eta` and the extras. That is all a new model has to write down
+(log-likelihood terms, expected score, simulation); derivatives in d, log a and theta follow here by the chain rule.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class PopulationPrior:
+    """Weak default prior of a group's population model, per coordinate of xi.
+
+    Attributes
+    ----------
+    mean : tuple of float
+        Where the population intercept starts (and a simulator's centre).
+    sd : tuple of float
+        Typical residual SD of each coordinate: the scale of the half-t prior on sqrt(diag(Sigma)).
+    """
+
+    mean: tuple[float, ...]
+    sd: tuple[float, ...]
+
+
+class ResponseModel(ABC):
+    """One response format: how a score comes about from eta = a (theta - d) and the item's extras.
+
+    Subclasses are small frozen objects (a polytomous model carries its number of categories). They define the class
+    attribute `name`, the members below, and three kernel functions in the arithmetic of
+    `concal.response.arithmetic` (see `concal.response.registry.register`).
+    """
+
+    name: ClassVar[str]
+    polytomous: ClassVar[bool] = False  # takes a number of categories
+
+    @property
+    @abstractmethod
+    def extras(self) -> tuple[str, ...]:
+        """Names of the coordinates after d and log a."""
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of all coordinates of xi, ``("d", "log_a", *extras)``."""
+        return ("d", "log_a", *self.extras)
+
+    @property
+    @abstractmethod
+    def max_score(self) -> float:
+        """Largest score an item can give; expected scores are divided by it."""
+
+    @property
+    def n_categories(self) -> int | None:
+        """Number of score categories, None for continuous scores."""
+        return None
+
+    @property
+    @abstractmethod
+    def prior(self) -> PopulationPrior:
+        """Sensible weak population prior."""
+
+    @property
+    @abstractmethod
+    def tag(self) -> NamedTuple:
+        """What compiled code dispatches on: an instance of a NamedTuple class of this model's own module."""
+
+    @abstractmethod
+    def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
+        """Which scores this model cannot take (NaN and infinities included)."""
+
+    @abstractmethod
+    def score_rule(self) -> str:
+        """What a score must be, in words for an error message."""
+
+    def encode_score(self, score: Array) -> Array:
+        """The one number per response the kernels read (identity but for models that transform)."""
+        return score
+
+    @abstractmethod
+    def kernel_extras(self, xi: Array) -> Array:
+        """The extras as the kernels read them, from xi with shape (..., p) to (..., n_kernel_extras).
+
+        Kernel parameters of an item are the row ``(a, d, *kernel_extras)``.
+        """
+
+    @abstractmethod
+    def extras_jacobian(self, xi: Array) -> Array:
+        """d(kernel coordinates psi)/d(extras), shape (..., q, q), at xi; identity where they are the same.
+
+        `extra_terms` may differentiate with respect to convenient coordinates psi (say, thresholds); this maps those
+        derivatives back to xi's extras: grad_extras = J' grad_psi, information = J' I_psi J.
+        """
+
+    def expected_score(self, theta: Array, xi: Array) -> Array:
+        """E_j(theta) in [0, 1]: theta (...,) against xi (..., p), broadcasting."""
+        return self.expected_curve(theta, xi)[0]
+
+    def expected_curve(self, theta: Array, xi: Array) -> tuple[Array, Array]:
+        """E_j(theta) and its derivative in eta = a (theta - d)."""
+        from concal.response.registry import kernels
+
+        par = np.moveaxis(self.kernel_parameters(np.asarray(xi, dtype=np.float64)), -1, 0)
+        eta = par[0] * (theta - par[1])
+        value, slope = kernels(self.tag).curve(self.tag, eta, par)
+        return value, slope
+
+    @abstractmethod
+    def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
+        """Scores for abilities theta (n,) on items xi (n, p)."""
+
+    def kernel_parameters(self, xi: Array) -> Array:
+        """Rows (a, d, *kernel extras) the kernels read, from xi (..., p)."""
+        return np.concatenate([np.exp(xi[..., 1:2]), xi[..., 0:1], self.kernel_extras(xi)], axis=-1)
+
+    def change_metric(self, xi: Array, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
+        """Xi on the metric theta_new = A theta + B: d -> A d + B, log a -> log a - log A, the rest stays."""
+        moved = np.array(xi, dtype=np.float64, copy=True)
+        moved[..., 0] = np.asarray(A) * moved[..., 0] + np.asarray(B)
+        moved[..., 1] = moved[..., 1] - np.log(A)
+        return moved
+
+    def log_likelihood(self, score: Array, theta: Array, xi: Array) -> Array:
+        """Log-likelihood of raw scores, elementwise."""
+        return self.derivatives(score, theta, xi).log_likelihood
+
+    def derivatives(self, score: Array, theta: Array, xi: Array) -> Derivatives:
+        """Log-likelihood with first derivatives and expected information in theta and in xi (reference, float64).
+
+        Parameters
+        ----------
+        score, theta : (n,) arrays
+        xi : (n, p) array
+        """
+        from concal.response.registry import kernels
+
+        xi = np.asarray(xi, dtype=np.float64)
+        score, theta = np.asarray(score, dtype=np.float64), np.asarray(theta, dtype=np.float64)
+        n, q = theta.shape[0], len(self.extras)
+        par = np.moveaxis(self.kernel_parameters(xi), -1, 0)
+        a = par[0]
+        eta = a * (theta - par[1])
+        out = np.zeros((n_extra_outputs(q), n))
+        ll, g, w = kernels(self.tag).extra_terms(self.tag, self.encode_score(score), eta, par, out)
+        return _chain_rule(a, eta, ll, g, w, out, self.extras_jacobian(xi))
+
+
+class Derivatives(NamedTuple):
+    """Log-likelihood with first derivatives and expected information, elementwise over n responses."""
+
+    log_likelihood: Array
+    theta_gradient: Array
+    theta_information: Array
+    xi_gradient: Array  # (n, p)
+    xi_information: Array  # (n, p, p)
+
+
+def n_extra_outputs(q: int) -> int:
+    """Rows `extra_terms` writes for q extras: gradient (q), information with eta (q), information (q(q+1)/2)."""
+    return 2 * q + q * (q + 1) // 2
+
+
+def _chain_rule(a: Array, eta: Array, ll: Array, g: Array, w: Array, out: Array, jacobian: Array) -> Derivatives:
+    r"""From derivatives in (eta, psi) to theta and xi: d eta = a d theta, d eta = -a dd, d eta = eta d log a."""
+    n, q = eta.shape[0], jacobian.shape[-1]
+    p = q + 2
+    gradient, information = np.zeros((n, p)), np.zeros((n, p, p))
+    slope = np.stack([-a, eta], axis=-1)
+    gradient[:, :2] = slope * g[:, None]
+    information[:, :2, :2] = slope[:, :, None] * slope[:, None, :] * w[:, None, None]
+    if q:
+        g_psi, v_psi = out[:q].T, out[q : 2 * q].T
+        W = np.zeros((n, q, q))
+        W[:, *np.tril_indices(q)] = out[2 * q :].T
+        W = W + np.swapaxes(np.tril(W, -1), -1, -2)
+        gradient[:, 2:] = np.einsum("nkl,nk->nl", jacobian, g_psi)
+        cross = slope[:, :, None] * np.einsum("nkl,nk->nl", jacobian, v_psi)[:, None, :]
+        information[:, :2, 2:] = cross
+        information[:, 2:, :2] = np.swapaxes(cross, -1, -2)
+        information[:, 2:, 2:] = np.einsum("nka,nkl,nlb->nab", jacobian, W, jacobian)
+    return Derivatives(ll, a * g, a * a * w, gradient, information)

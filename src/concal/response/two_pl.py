@@ -1,0 +1,89 @@
+r"""Two-parameter logistic model: :math:`P(1) = \sigma(\eta)`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.response.arithmetic import Value, sigmoid, softplus
+from concal.response.base import Array, PopulationPrior, ResponseModel
+from concal.response.registry import register
+
+
+class TwoPLTag(NamedTuple):
+    """Compiled code dispatches on this."""
+
+    max_score: float
+
+
+def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
+    r"""Log-likelihood :math:`y\eta - \log(1+e^\eta)`, its derivative y - P and the information P(1 - P) in eta."""
+    p = sigmoid(eta)
+    return y * eta - softplus(eta), y - p, p * (1.0 - p)
+
+
+def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
+    """The same: there are no extras."""
+    return terms(tag, y, eta, par)
+
+
+def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
+    """P(1) and its slope."""
+    p = sigmoid(eta)
+    return p, p * (1.0 - p)
+
+
+@register(TwoPLTag, terms, extra_terms, curve)
+@dataclass(frozen=True)
+class TwoPL(ResponseModel):
+    """Right or wrong, scored 0/1."""
+
+    name: ClassVar[str] = "2pl"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """No further coordinates."""
+        return ()
+
+    @property
+    def max_score(self) -> float:
+        """One point."""
+        return 1.0
+
+    @property
+    def n_categories(self) -> int:
+        """Wrong and right."""
+        return 2
+
+    @property
+    def prior(self) -> PopulationPrior:
+        """Locations spread like abilities, discriminations around one."""
+        return PopulationPrior(mean=(0.0, 0.0), sd=(1.0, 0.3))
+
+    @property
+    def tag(self) -> TwoPLTag:
+        """See the contract."""
+        return TwoPLTag(1.0)
+
+    def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
+        """Anything but 0 and 1."""
+        return ~((score == 0) | (score == 1))
+
+    def score_rule(self) -> str:
+        """For messages."""
+        return "0 or 1"
+
+    def kernel_extras(self, xi: Array) -> Array:
+        """None."""
+        return np.empty((*xi.shape[:-1], 0))
+
+    def extras_jacobian(self, xi: Array) -> Array:
+        """Empty."""
+        return np.empty((*xi.shape[:-1], 0, 0))
+
+    def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
+        """One Bernoulli draw per response."""
+        return (rng.random(theta.shape[0]) < self.expected_score(theta, xi)).astype(np.float64)
