@@ -1,0 +1,166 @@
+r"""Design matrices X of the item population model :math:`\xi_j \sim N(X_j \beta, \Sigma)`, in the user's units."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from typing import Literal, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from concal.data.basis import Array, State
+from concal.data.features import Features
+from concal.errors import DataError, first_few
+from concal.formula import Factor, Formula, parse_formula
+
+
+def build_design(
+    formula: str | Formula,
+    items: pl.DataFrame,
+    group: str,
+    state: State | None = None,
+    *,
+    unseen_level: Literal["error", "mean"] = "error",
+    warnings: list[str] | None = None,
+) -> tuple[Array, tuple[str, ...], State]:
+    """Design matrix of a group's items.
+
+    Parameters
+    ----------
+    formula
+        Feature formula (see `concal.formula`).
+    items
+        Item table of the group: `item_id` and the feature columns.
+    group
+        Name of the group, for messages.
+    state
+        What an earlier call returned. Categories, centres, scales and knots it knows are reused as they are; without
+        it they are learned from `items`, and collinear columns are an error.
+    unseen_level
+        A category the state does not know: an error, or the mean over the items the state was learned from.
+    warnings
+        Doubts are appended here: values beyond the range a spline was set up for, unseen levels coded as the mean.
+
+    Returns
+    -------
+    X : (items, features) float64
+        The intercept first.
+    names : tuple of str
+        Column names, ``"1"`` first.
+    state : dict
+        Plain JSON data for the next period.
+    """
+    learned = learn_design(formula, items, group, state)
+    X, names = apply_design(formula, items, group, learned, unseen_level=unseen_level, warnings=warnings)
+    if state is None:
+        check_rank(X, names, group)
+    return X, names, learned
+
+
+def learn_design(formula: str | Formula, items: pl.DataFrame, group: str, state: State | None = None) -> State:
+    """Categories, centres, scales and knots of every feature the given state does not know yet."""
+    parsed = _parsed(formula)
+    known: State = dict(state["features"]) if state else {}
+    table = Features(items, group, known)
+    table.check_columns(parsed)
+    for term in parsed.terms:
+        for factor in term:
+            table.learn(factor)
+    return {"formula": parsed.text, "features": known}
+
+
+def apply_design(
+    formula: str | Formula,
+    items: pl.DataFrame,
+    group: str,
+    state: State,
+    *,
+    unseen_level: Literal["error", "mean"] = "error",
+    warnings: list[str] | None = None,
+) -> tuple[Array, tuple[str, ...]]:
+    """X and its column names under a learned state."""
+    parsed = _parsed(formula)
+    table = Features(items, group, state["features"], unseen_level, warnings if warnings is not None else [])
+    table.check_columns(parsed)
+    blocks, names = [np.ones((items.height, 1))], ["1"]
+    for term in _full_rank_terms(parsed, table):
+        block, labels = np.ones((items.height, 1)), [""]
+        for factor, full in term:
+            columns, own = table.columns_of(factor, full)
+            block = (block[:, :, None] * columns[:, None, :]).reshape(items.height, block.shape[1] * columns.shape[1])
+            labels = [f"{left}:{right}" if left else right for left in labels for right in own]
+        blocks.append(block)
+        names += labels
+    return np.concatenate(blocks, axis=1), tuple(names)
+
+
+def check_rank(X: Array, names: Sequence[str], group: str) -> None:
+    """Collinear columns are an error that names them and the columns they follow from."""
+    size = np.sqrt((X**2).sum(axis=0))
+    scaled = X / np.where(size > 0, size, 1.0)
+    basis: list[int] = []
+    found: list[str] = []
+    for k in range(X.shape[1]):
+        if size[k] == 0:
+            found.append(f"{names[k]!r} is zero for every item")
+            continue
+        weight, *_ = np.linalg.lstsq(scaled[:, basis], scaled[:, k], rcond=None)
+        if np.linalg.norm(scaled[:, k] - scaled[:, basis] @ weight) > 1e-8:
+            basis.append(k)
+        else:
+            used = [names[b] for b, w in zip(basis, weight, strict=True) if abs(w) > 1e-6]
+            found.append(f"{names[k]!r} follows from {first_few(used)}")
+    if found:
+        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+        raise DataError(
+            f"groups.{group}.features: {len(found)} of {X.shape[1]} design columns are collinear over "
+            f"{X.shape[0]} items: {'; '.join(found[:5])}{more}; take features out of the formula or bring more items"
+        )
+
+
+def _parsed(formula: str | Formula) -> Formula:
+    return formula if isinstance(formula, Formula) else parse_formula(formula)
+
+
+class _Scoped(NamedTuple):
+    """Categorical factors of a term: those coded without and those coded with their reference level."""
+
+    reduced: frozenset[Factor]
+    full: frozenset[Factor]
+
+
+def _full_rank_terms(formula: Formula, table: Features) -> Iterator[list[tuple[Factor, bool]]]:
+    """Terms with the coding that keeps X of full rank.
+
+    A category with all its levels spans itself without the reference level plus the constant. So each term splits
+    into the products of reduced categories it spans; those an earlier term spans already are left out, and what is
+    left is put together again with full coding where a pair (without f, with reduced f) allows it.
+    """
+    spanned: set[tuple[frozenset[Factor], frozenset[Factor]]] = {(frozenset(), frozenset())}
+    for term in formula.terms:
+        categories = [f for f in term if table.is_category(f)]
+        numbers = frozenset(f for f in term if f not in categories)
+        subsets = [frozenset(c) for size in range(len(categories) + 1) for c in combinations(categories, size)]
+        new = [s for s in subsets if (numbers, s) not in spanned]
+        spanned |= {(numbers, s) for s in subsets}
+        for scoped in _merge_all([_Scoped(s, frozenset()) for s in new]):
+            used = numbers | scoped.reduced | scoped.full
+            yield [(f, f in scoped.full) for f in term if f in used]
+
+
+def _merge_all(parts: list[_Scoped]) -> list[_Scoped]:
+    while (merged := _merge_once(parts)) is not None:
+        parts = merged
+    return parts
+
+
+def _merge_once(parts: list[_Scoped]) -> list[_Scoped] | None:
+    for i, short in enumerate(parts):
+        for k in range(i + 1, len(parts)):
+            long = parts[k]
+            extra = long.reduced - short.reduced
+            if short.full == long.full and short.reduced <= long.reduced and len(extra) == 1:
+                parts = [*parts[:k], _Scoped(long.reduced - extra, long.full | extra), *parts[k + 1 :]]
+                return parts[:i] + parts[i + 1 :]
+    return None
