@@ -1,0 +1,196 @@
+"""Looking after a store: clear what killed processes left, verify every byte, remove what no version needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from concal.bank.files import disk_errors, sha256_file
+from concal.bank.locks import FileLock
+from concal.bank.manifest import FileEntry, Snapshot
+from concal.bank.store import FOLDERS, Store
+from concal.errors import BankError
+
+
+def sweep(store: Store) -> list[Path]:
+    """Clear what writers left that no longer live; called at the start of every write.
+
+    A commit's folder under ``work/`` is locked while its process lives. If the lock can be taken the process is gone:
+    folders it moved to ``data/`` are removed unless a snapshot newer than the one it began on carries its id.
+    """
+    removed: list[Path] = []
+    for folder in sorted(store.work.glob("commit-*")):
+        try:
+            lock = FileLock(folder / "lock")
+        except OSError:
+            continue  # just removed by its owner, or a read-only bank
+        with lock:
+            if not lock.held:
+                continue
+            removed += _clear_dead(store, folder)
+    return removed
+
+
+def _clear_dead(store: Store, folder: Path) -> list[Path]:
+    identity = folder.name.removeprefix("commit-")
+    try:
+        base = int((folder / "base").read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        base = -1  # killed before the first file: look at all versions
+    committed = any(store.snapshot(n).id == identity for n in store.numbers() if n > base)
+    left = [] if committed else sorted((store.root / "data").glob(f"*-{identity}"))
+    for path in [*left, folder]:
+        shutil.rmtree(path, ignore_errors=True)
+    return [*left, folder]
+
+
+def check_file(store: Store, entry: FileEntry) -> None:
+    """Size and hash of one file against the manifest; a `BankError` that names the file otherwise."""
+    path = store.path(entry)
+    try:
+        size = path.stat().st_size
+        if size != entry.bytes:
+            raise BankError(damaged(entry, f"it has {size} bytes instead of {entry.bytes}"))
+        if sha256_file(path) != entry.sha256:
+            raise BankError(damaged(entry, "its hash does not match"))
+    except FileNotFoundError:
+        raise BankError(damaged(entry, "it is missing")) from None
+    except OSError as error:
+        raise BankError(damaged(entry, error.strerror or str(error))) from None
+
+
+def damaged(entry: FileEntry, what: str) -> str:
+    """One wording for every damaged file."""
+    return f"{entry.path} is damaged: {what}; restore the file from a backup of the bank"
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What `verify` read.
+
+    Attributes
+    ----------
+    versions, files, bytes : int
+        How much was read.
+    problems : tuple of str
+        One message per damaged file; empty when all is well.
+    unknown : tuple of str
+        Files no version mentions (harmless; `prune` removes them).
+    """
+
+    versions: int
+    files: int
+    bytes: int
+    problems: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every byte is what it was."""
+        return not self.problems
+
+
+def verify(store: Store) -> Verification:
+    """Read everything: all manifests and their chain, all releases, every file of every version."""
+    problems: list[str] = []
+    entries: dict[str, FileEntry] = {}
+    numbers = store.numbers()
+    hashes: dict[int, str] = {}
+    for number in numbers:
+        hashes[number] = sha256_file(store.snapshot_path(number))
+        try:
+            snapshot = store.snapshot(number)
+        except BankError as error:
+            problems.append(str(error))
+            continue
+        parent = snapshot.parent
+        if parent is not None and parent.number in hashes and hashes[parent.number] != parent.sha256:
+            problems.append(f"version {number} was built on another version {parent.number} than the one here")
+        entries.update(snapshot.entries())
+    for path in sorted((store.root / "releases").glob("*.json")):
+        try:
+            store.release(path.stem)
+        except BankError as error:
+            problems.append(f"{path}: {error}")
+    for entry in entries.values():
+        try:
+            check_file(store, entry)
+        except BankError as error:
+            problems.append(str(error))
+    known = set(entries)
+    unknown = sorted(name for name in _names(store.root) if name not in known)
+    size = sum(entry.bytes for entry in entries.values())
+    return Verification(len(numbers), len(entries), size, tuple(problems), tuple(unknown))
+
+
+def _names(root: Path) -> list[str]:
+    """Paths of everything but manifests, releases and work, relative to the bank."""
+    found = [str(path.relative_to(root)) for path in (root / "data").rglob("*") if not path.is_dir()]
+    return found + [name for name in os.listdir(root) if name not in FOLDERS]
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """What `prune` removed (or would remove)."""
+
+    versions: tuple[int, ...]
+    files: tuple[str, ...]
+    bytes: int
+
+
+def prune(store: Store, *, keep: int | None = None, grace_days: float = 7.0, dry_run: bool = False) -> Pruned:
+    """Remove files no version or release needs, once they are older than the grace time.
+
+    Parameters
+    ----------
+    keep
+        Also forget versions older than the newest `keep`, unless a release names them. Default: forget none.
+    grace_days
+        Younger files and versions stay: somebody may be reading them.
+    dry_run
+        Only say what would go.
+    """
+    if keep is not None and keep < 1:
+        raise BankError(f"keep = {keep}: at least the newest version stays")
+    if not grace_days >= 0:
+        raise BankError(f"grace_days = {grace_days}: must be zero or more")
+    oldest = time.time() - 86400.0 * grace_days
+    numbers = store.numbers()
+    released = {release.snapshot for release in store.releases().values()}
+    snapshots: dict[int, Snapshot] = {n: store.snapshot(n) for n in numbers}  # any damage stops here
+    gone = [
+        n
+        for n in (numbers[:-keep] if keep else [])
+        if n not in released and store.snapshot_path(n).stat().st_mtime <= oldest
+    ]
+    needed = {path for n, snapshot in snapshots.items() if n not in gone for path in snapshot.entries()}
+    files = [
+        name
+        for name in _names(store.root)
+        if name not in needed and name != "bank.toml" and (store.root / name).lstat().st_mtime <= oldest
+    ]
+    size = sum((store.root / name).lstat().st_size for name in files)
+    if not dry_run:
+        with disk_errors("pruning"):
+            for number in gone:  # manifests first: none may ever point to a file that is gone
+                store.snapshot_path(number).unlink()
+            for name in files:
+                (store.root / name).unlink()
+            for folder in sorted((store.root / "data").iterdir()):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+            sweep(store)
+            _clear_stale_work(store, oldest)
+    return Pruned(tuple(gone), tuple(files), size)
+
+
+def _clear_stale_work(store: Store, oldest: float) -> None:
+    """Checkpoints of calibrations nobody went on with."""
+    for path in [*sorted(store.work.glob("calibration-*")), *sorted(store.work.glob("new-*"))]:
+        if path.is_dir() and path.stat().st_mtime <= oldest:
+            with FileLock(path / "lock") as lock:
+                if lock.held:
+                    shutil.rmtree(path, ignore_errors=True)
