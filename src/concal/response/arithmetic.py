@@ -56,7 +56,7 @@ def where_less(x: Value, y: Value, then: Value, otherwise: Value) -> Value:
 
 
 def log_gamma(x: Value) -> Value:
-    """log Gamma(x) for x > 0."""
+    """Logarithm of Gamma(x) for x > 0."""
     return special.gammaln(x)
 
 

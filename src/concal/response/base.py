@@ -12,6 +12,7 @@ a model is a likelihood of the score given :math:`\eta` and the extras. That is 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
@@ -132,6 +133,25 @@ class ResponseModel(ABC):
         moved[..., 0] = np.asarray(A) * moved[..., 0] + np.asarray(B)
         moved[..., 1] = moved[..., 1] - np.log(A)
         return moved
+
+    @property
+    def natural_extras(self) -> tuple[str, ...]:
+        """Names of the natural parameters after a and d; the extras themselves unless a model says otherwise."""
+        return self.extras
+
+    @property
+    def natural_parameters(self) -> tuple[str, ...]:
+        """Names people write down: ``("a", "d", *natural_extras)``; see `concal.response.natural`."""
+        return ("a", "d", *self.natural_extras)
+
+    def to_natural(self, xi: Array) -> Array:
+        """Natural parameters, a column per name of `natural_parameters`, from xi (..., p)."""
+        return np.concatenate([np.exp(xi[..., 1:2]), xi[..., 0:1], xi[..., 2:]], axis=-1)
+
+    def from_natural(self, natural: Mapping[str, Array]) -> Array:
+        """Xi (n, p) from natural parameters by name, each (n,); impossible values give values that are not finite."""
+        columns = [natural["d"], np.log(natural["a"]), *(natural[name] for name in self.natural_extras)]
+        return np.stack(columns, axis=-1)
 
     def log_likelihood(self, score: Array, theta: Array, xi: Array) -> Array:
         """Log-likelihood of raw scores, elementwise."""

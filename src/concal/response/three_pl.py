@@ -1,0 +1,132 @@
+r"""Three-parameter logistic model: :math:`P(1) = c + (1 - c)\,\sigma(\eta)`.
+
+With :math:`m = e^{-|\eta|}` everything is a ratio of sums of positive terms, so nothing cancels and one exponential
+and one logarithm serve the whole response.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from concal.response.arithmetic import Value, exp, load, log, maximum, minimum, store, where_less
+from concal.response.base import Array, PopulationPrior, ResponseModel
+from concal.response.registry import register
+
+_SMALLEST_C = 1e-30  # below it a lower asymptote cannot be told from none, and float32 would underflow
+
+
+class ThreePLTag(NamedTuple):
+    """Compiled code dispatches on this."""
+
+    max_score: float
+
+
+def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
+    r"""With :math:`s = \sigma(\eta)`: information :math:`(1-c)\,s^2(1-s)/P(1)` in eta."""
+    c, free = load(par, 2), load(par, 3)
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    s = where_less(eta, 0.0, m, 1.0) * one
+    rest = where_less(eta, 0.0, 1.0, m) * one
+    right = c + free * s
+    ll = log(where_less(y, 0.5, free * one, right)) - where_less(y, 0.5, maximum(eta, 0.0), 0.0)
+    slope = free * s * rest / right
+    return ll, where_less(y, 0.5, 0.0 - s, slope), s * slope
+
+
+def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
+    r"""Also in logit c: derivative :math:`c(1-c)(1-s)/P(1)` for a right answer, -c for a wrong one."""
+    c, free = load(par, 2), load(par, 3)
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    s = where_less(eta, 0.0, m, 1.0) * one
+    rest = where_less(eta, 0.0, 1.0, m) * one
+    right = c + free * s
+    ll = log(where_less(y, 0.5, free * one, right)) - where_less(y, 0.5, maximum(eta, 0.0), 0.0)
+    share = free * rest / right
+    store(out, 0, where_less(y, 0.5, 0.0 - c, c * share))
+    store(out, 1, c * s * share)
+    store(out, 2, c * c * share)
+    return ll, where_less(y, 0.5, 0.0 - s, s * share), s * s * share
+
+
+def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
+    """P(1) and its slope."""
+    c, free = load(par, 2), load(par, 3)
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    return c + free * where_less(eta, 0.0, m, 1.0) * one, free * m * one * one
+
+
+@register(ThreePLTag, terms, extra_terms, curve)
+@dataclass(frozen=True)
+class ThreePL(ResponseModel):
+    """Right or wrong, scored 0/1, with a chance c of being right whatever the ability."""
+
+    name: ClassVar[str] = "3pl"
+
+    @property
+    def extras(self) -> tuple[str, ...]:
+        """The lower asymptote on the logit scale."""
+        return ("logit_c",)
+
+    @property
+    def max_score(self) -> float:
+        """One point."""
+        return 1.0
+
+    @property
+    def n_categories(self) -> int:
+        """Wrong and right."""
+        return 2
+
+    @property
+    def prior(self) -> PopulationPrior:
+        """A guess succeeds about one time in five or six."""
+        return PopulationPrior(mean=(0.0, 0.0, -1.5), sd=(1.0, 0.3, 0.5))
+
+    @property
+    def tag(self) -> ThreePLTag:
+        """See the contract."""
+        return ThreePLTag(1.0)
+
+    def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
+        """Anything but 0 and 1."""
+        return ~((score == 0) | (score == 1))
+
+    def score_rule(self) -> str:
+        """For messages."""
+        return "0 or 1"
+
+    def kernel_extras(self, xi: Array) -> Array:
+        """C and 1 - c."""
+        c = np.maximum(special.expit(xi[..., 2]), _SMALLEST_C)
+        free = np.maximum(special.expit(-xi[..., 2]), _SMALLEST_C)
+        return np.stack([c, free], axis=-1)
+
+    def extras_jacobian(self, xi: Array) -> Array:
+        """The kernels differentiate in logit c itself."""
+        return np.broadcast_to(np.eye(1), (*xi.shape[:-1], 1, 1))
+
+    @property
+    def natural_extras(self) -> tuple[str, ...]:
+        """The lower asymptote."""
+        return ("c",)
+
+    def to_natural(self, xi: Array) -> Array:
+        """Columns a, d, c."""
+        return np.concatenate([super().to_natural(xi)[..., :2], special.expit(xi[..., 2:3])], axis=-1)
+
+    def from_natural(self, natural: Mapping[str, Array]) -> Array:
+        """Xi from a, d, c; c must lie strictly between 0 and 1."""
+        return np.stack([natural["d"], np.log(natural["a"]), special.logit(natural["c"])], axis=-1)
+
+    def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
+        """One Bernoulli draw per response."""
+        return (rng.random(theta.shape[0]) < self.expected_score(theta, xi)).astype(np.float64)
