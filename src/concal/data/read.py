@@ -7,7 +7,7 @@ import gzip
 from collections.abc import Sequence
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import narwhals as nw
 import polars as pl
@@ -20,6 +20,24 @@ Table = str | Path | Any
 ID_COLUMNS = ("person_id", "item_id", "group")
 MISSING = ("", "NA", "N/A", "NaN", "nan", "null", "NULL", "None")
 _SUFFIXES = {".csv": ",", ".tsv": "\t", ".parquet": None, ".pq": None}
+
+
+class Answers(NamedTuple):
+    """Responses as they were read.
+
+    Attributes
+    ----------
+    rows
+        `person_id`, `item_id`, `score`; the score is float64 and null where it is not a number.
+    unreadable
+        What was written there instead.
+    silent
+        Persons of a wide table without any response.
+    """
+
+    rows: pl.DataFrame
+    unreadable: pl.Series
+    silent: pl.Series
 
 
 def read_table(
@@ -47,11 +65,11 @@ def read_table(
     return table.with_columns(id_text(table[name], label) for name in ID_COLUMNS if name in table.columns)
 
 
-def read_responses(source: Table, *, wide: bool = False) -> tuple[pl.DataFrame, pl.Series]:
-    """Responses as a long table `person_id`, `item_id`, `score`, and the scores as they were written where unreadable.
+def read_responses(source: Table, *, wide: bool = False) -> Answers:
+    """Responses as a long table.
 
     In a wide table the first column holds the person ids and every other column is an item; empty cells are no
-    responses. The score is float64; what is not a number becomes null there, and its text stays in the second value.
+    responses.
     """
     if not wide:
         table = read_table(source, columns=("person_id", "item_id", "score"), text_only=True, what="responses")
@@ -68,7 +86,9 @@ def read_responses(source: Table, *, wide: bool = False) -> tuple[pl.DataFrame, 
             "responses: the first column of a wide table must be the person ids, but 'person_id' comes later"
         )
     long = cells.with_columns(persons).unpivot(index="person_id", variable_name="item_id", value_name="score")
-    return _with_score(long.filter(pl.col("score").is_not_null() & ~pl.col("score").is_in(MISSING)))
+    given = long.filter(pl.col("score").is_not_null() & ~pl.col("score").is_in(MISSING))
+    silent = persons.filter(~persons.is_in(given["person_id"].unique().implode())).drop_nulls()
+    return _with_score(given, silent)
 
 
 def check_columns(table: pl.DataFrame, columns: Sequence[str], what: str) -> None:
@@ -95,7 +115,7 @@ def id_text(column: pl.Series, what: str) -> pl.Series:
     return column.cast(pl.String)
 
 
-def _with_score(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
+def _with_score(table: pl.DataFrame, silent: pl.Series | None = None) -> Answers:
     given = table["score"]
     if given.dtype.is_nested() or given.dtype == pl.Binary or given.dtype.is_temporal():
         raise DataError(f"responses: column 'score' has type {given.dtype}; scores must be numbers")
@@ -104,7 +124,8 @@ def _with_score(table: pl.DataFrame) -> tuple[pl.DataFrame, pl.Series]:
     text = given.dtype == pl.String
     score = (given.str.strip_chars() if text else given).cast(pl.Float64, strict=False)
     unreadable = given.filter(score.is_null()).cast(pl.String).fill_null("(empty)")
-    return table.with_columns(score.alias("score")), unreadable
+    nobody = pl.Series("person_id", [], dtype=pl.String)
+    return Answers(table.with_columns(score.alias("score")), unreadable, nobody if silent is None else silent)
 
 
 def _read_file(path: Path, text_only: bool, what: str) -> pl.DataFrame:

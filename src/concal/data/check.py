@@ -1,0 +1,248 @@
+"""Everything that can be known about a period before sampling: bad rows stop, doubts are collected."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from concal.data.design import apply_design, check_rank, learn_design
+from concal.data.findings import Findings, counted, some
+from concal.data.items import read_items
+from concal.data.linkage import ItemIds, Linkage, linkage
+from concal.data.period import GroupData, PeriodData
+from concal.data.read import Table, read_responses
+from concal.data.rows import Rows, index_rows
+from concal.data.tables import period_tables
+from concal.errors import ConcalError
+from concal.formula import parse_formula
+from concal.names import check_safe_name
+from concal.spec import Spec
+
+DesignStates = Mapping[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class CheckedPeriod:
+    """A period that may be calibrated.
+
+    Attributes
+    ----------
+    data : PeriodData
+    warnings : tuple of str
+        Statistical doubts, each with a count and the first five items or examinees.
+    tables : dict of str -> polars DataFrame
+        ``groups`` (counts), ``exposure`` (quantiles of responses per item), ``persons`` (of responses per examinee),
+        ``items`` (each item's responses, mean score and doubts).
+    design_states : dict of group -> plain data
+        How features are coded; hand it to the next period's check.
+    linkage : Linkage or None
+        When the items of the other periods were given.
+    n_returning : int
+        Examinees of an earlier period.
+    """
+
+    data: PeriodData
+    warnings: tuple[str, ...]
+    tables: Mapping[str, pl.DataFrame]
+    design_states: Mapping[str, dict[str, Any]]
+    linkage: Linkage | None = None
+    n_returning: int = field(default=0)
+
+
+def check_period(
+    responses: Table,
+    items: Table,
+    spec: Spec,
+    *,
+    period: str = "period",
+    design_states: DesignStates | None = None,
+    earlier_persons: pl.Series | Collection[str] | None = None,
+    earlier_items: ItemIds | None = None,
+    wide: bool = False,
+    keep_unanswered: bool = False,
+) -> CheckedPeriod:
+    """Check one period's responses and items against the spec and index them for the engine.
+
+    The result does not depend on the order of rows in either table.
+
+    Parameters
+    ----------
+    responses
+        Path or data frame: `person_id`, `item_id`, `score`; or wide.
+    items
+        Path or data frame: `item_id`, `group`, feature columns.
+    spec
+        The programme; its ``data`` section says what to do with duplicates, returning examinees, unseen levels.
+    period
+        Name of the period.
+    design_states
+        `CheckedPeriod.design_states` of the periods before, so that features are coded alike.
+    earlier_persons
+        Ids of examinees earlier periods have.
+    earlier_items
+        Items of the other periods by period and dimension, to plan the linkage.
+    wide
+        Responses have one column per item.
+    keep_unanswered
+        Keep items nobody answered in this period (by default the bank predicts them instead).
+
+    Raises
+    ------
+    DataError
+        One error that lists every problem with its count and the first five offenders.
+    """
+    check_safe_name(period)
+    found = Findings(f"period {period!r}")
+    table = answers = None
+    try:
+        table = read_items(items, spec, found)
+    except ConcalError as error:
+        found.caught(error)
+    try:
+        answers = read_responses(responses, wide=wide)
+    except ConcalError as error:
+        found.caught(error)
+    if table is None or answers is None:
+        found.stop_if_bad()
+        raise AssertionError("a table that could not be read is a problem")
+    rows = index_rows(answers, table, spec, found, earlier_persons)
+    _doubt_items(rows, table, spec, found)
+    kept = np.ones(table.height, dtype=bool) if keep_unanswered else rows.n_responses > 0
+    designs, states = _designs(table, kept, spec, design_states or {}, found)
+    plan = _plan(table, rows, spec, period, earlier_items, found)
+    found.stop_if_bad()
+    data = _period_data(period, rows, table, kept, designs, spec, found)
+    tables = period_tables(data, rows, table)
+    return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
+
+
+def _doubt_items(rows: Rows, table: pl.DataFrame, spec: Spec, found: Findings) -> None:
+    """Few responses, constant items, categories never seen."""
+    seen = table.select("item_id", "group").with_columns(
+        pl.Series("n", rows.n_responses), pl.Series("distinct", rows.n_distinct)
+    )
+    seen = seen.filter(pl.col("n") > 0)
+    few = seen.filter(pl.col("n") < spec.data.few_responses)["item_id"]
+    if few.len():
+        found.warn(
+            f"{counted(few.len(), 'item')} with fewer than {spec.data.few_responses} responses: {some(few)}; "
+            "their parameters come mostly from the features"
+        )
+    constant = seen.filter((pl.col("distinct") == 1) & (pl.col("n") > 1))["item_id"]
+    if constant.len():
+        found.warn(f"{counted(constant.len(), 'item')} on which everybody has the same score: {some(constant)}")
+    for name, group in spec.groups.items():
+        n_categories = group.response_model.n_categories
+        if n_categories is None or n_categories == 2:
+            continue
+        lacking = seen.filter(
+            (pl.col("group") == name) & (pl.col("distinct") < n_categories) & (pl.col("distinct") > 1)
+        )["item_id"]
+        if lacking.len():
+            found.warn(
+                f"group {name!r}: {counted(lacking.len(), 'item')} without a response in some of the {n_categories} "
+                f"categories: {some(lacking)}"
+            )
+
+
+_Design = tuple[np.ndarray[Any, np.dtype[np.float64]], tuple[str, ...]]
+
+
+def _designs(
+    table: pl.DataFrame, kept: np.ndarray[Any, np.dtype[np.bool_]], spec: Spec, known: DesignStates, found: Findings
+) -> tuple[dict[str, _Design], dict[str, dict[str, Any]]]:
+    """Design matrices of the kept items; what a state does not know is learned from the whole item table."""
+    designs: dict[str, _Design] = {}
+    states = {name: state for name, state in known.items() if name in spec.groups}
+    keep = pl.Series(kept)
+    for name, group in spec.groups.items():
+        mine = table["group"] == name
+        own = table.filter(mine & keep)
+        if not own.height:
+            continue
+        formula = parse_formula(group.features)
+        try:
+            complete = table.filter(mine & (keep | _complete(table, formula.columns)))
+            state = learn_design(formula, complete, name, known.get(name))
+            if name not in known:
+                check_rank(*apply_design(formula, complete, name, state), name)
+            designs[name] = apply_design(
+                formula, own, name, state, unseen_level=spec.data.unseen_level, warnings=found.warnings
+            )
+            states[name] = state
+        except ConcalError as error:
+            found.caught(error)
+    return designs, states
+
+
+def _complete(table: pl.DataFrame, columns: Collection[str]) -> pl.Series:
+    """Rows with every feature: an incomplete item nobody answered does not stand in the way."""
+    good = pl.Series(np.ones(table.height, dtype=bool))
+    for name in columns:
+        if name in table.columns:
+            column = table[name]
+            good = good & column.is_not_null()
+            if column.dtype.is_float():
+                good = good & column.is_finite().fill_null(False)
+    return good
+
+
+def _plan(
+    table: pl.DataFrame, rows: Rows, spec: Spec, period: str, earlier: ItemIds | None, found: Findings
+) -> Linkage | None:
+    """The linkage plan with this period in it; no way to the reference is a problem."""
+    if not earlier:
+        return None
+    answered = table.filter(pl.Series(rows.n_responses > 0))
+    own: dict[str, list[str]] = {}
+    for name, group in spec.groups.items():
+        ids = answered.filter(pl.col("group") == name)["item_id"].to_list()
+        if ids:
+            own.setdefault(group.dimension, []).extend(ids)
+    periods = {**{p: by for p, by in earlier.items() if p != period}, period: own}
+    reference = spec.bank.reference if spec.bank.reference in periods else next(iter(periods))
+    plan = linkage(periods, str(reference), spec.linking.min_anchors)
+    for problem in plan.problems(period):
+        found.error(problem)
+    return plan
+
+
+def _period_data(
+    period: str,
+    rows: Rows,
+    table: pl.DataFrame,
+    kept: np.ndarray[Any, np.dtype[np.bool_]],
+    designs: Mapping[str, _Design],
+    spec: Spec,
+    found: Findings,
+) -> PeriodData:
+    ids, groups = table["item_id"], table["group"]
+    data: dict[str, GroupData] = {}
+    for name, (X, features) in designs.items():
+        mine = (groups == name).to_numpy() & kept
+        local = np.cumsum(mine, dtype=np.int32) - 1
+        own = mine[rows.item]
+        data[name] = GroupData(
+            name=name,
+            dimension=spec.groups[name].dimension,
+            model=spec.groups[name].response_model,
+            item_ids=tuple(ids.filter(pl.Series(mine)).to_list()),
+            features=features,
+            X=X,
+            person=rows.person[own],
+            item=local[rows.item[own]].astype(np.int32),
+            score=rows.score[own],
+        )
+    if absent := [name for name in spec.groups if name not in data]:
+        found.warn(f"{counted(len(absent), 'group')} without responses in this period: {some(absent)}")
+    answered = {g.dimension for g in data.values() if g.score.size}
+    dimensions = tuple(d for d in spec.bank.dimensions if d in answered)
+    if lacking := [d for d in spec.bank.dimensions if d not in answered]:
+        found.warn(f"{counted(len(lacking), 'dimension')} without responses in this period, left out: {some(lacking)}")
+        data = {name: g for name, g in data.items() if g.dimension in answered}
+    population = np.zeros(rows.person_ids.len(), dtype=np.int32)
+    return PeriodData(period, dimensions, rows.person_ids, data, (period,), population, tuple(found.warnings))

@@ -1,0 +1,50 @@
+"""Problems and doubts, collected so that a user hears of all of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from concal.errors import ConcalError, DataError, first_few
+
+
+class Findings:
+    """Errors stop the work once all checks have spoken; warnings go into the result."""
+
+    def __init__(self, what: str) -> None:
+        self.what = what
+        self.errors: list[str] = []
+        self.warnings: list[str] = []
+
+    def error(self, text: str) -> None:
+        """Note a problem."""
+        self.errors.append(text)
+
+    def warn(self, text: str) -> None:
+        """Note a doubt."""
+        self.warnings.append(text)
+
+    def caught(self, error: ConcalError) -> None:
+        """Note a problem another part raised."""
+        self.errors.append(str(error))
+
+    def stop_if_bad(self) -> None:
+        """Raise one `DataError` that lists every problem."""
+        if not self.errors:
+            return
+        noun = "problem" if len(self.errors) == 1 else "problems"
+        lines = "".join(f"\n  - {text}" for text in self.errors)
+        raise DataError(f"{self.what}: {len(self.errors)} {noun} in the data{lines}")
+
+
+def some(ids: pl.Series | Sequence[object]) -> str:
+    """The first five of many ids and how many more there are, without turning all of them into Python objects."""
+    n = len(ids)
+    shown = first_few(ids[:5].to_list() if isinstance(ids, pl.Series) else list(ids[:5]))
+    return f"{shown} and {n - 5} more" if n > 5 else shown
+
+
+def counted(n: int, noun: str) -> str:
+    """``1 item``, ``1,200 items``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

@@ -1,0 +1,189 @@
+"""Responses as index arrays: ids resolved, bad rows reported, duplicates and returning examinees settled."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.data.findings import Findings, counted, some
+from concal.data.read import Answers
+from concal.spec import Spec
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Responses ordered by examinee and item.
+
+    Attributes
+    ----------
+    person_ids : polars Series of str
+        Sorted; every examinee has a response.
+    person, item : (responses,) int32
+        Index into `person_ids` and into the sorted item table.
+    score : (responses,) float64
+    n_responses, n_distinct : (items,) int64
+        Responses and different scores of each item of the table.
+    n_returning : int
+        Examinees an earlier period has.
+    """
+
+    person_ids: pl.Series
+    person: npt.NDArray[np.int32]
+    item: npt.NDArray[np.int32]
+    score: npt.NDArray[np.float64]
+    n_responses: npt.NDArray[np.int64]
+    n_distinct: npt.NDArray[np.int64]
+    n_returning: int
+
+
+def index_rows(
+    answers: Answers,
+    table: pl.DataFrame,
+    spec: Spec,
+    found: Findings,
+    earlier_persons: pl.Series | Collection[str] | None = None,
+) -> Rows:
+    """Resolve ids, check scores, settle duplicates and returning examinees; problems go to `found`."""
+    if not answers.rows.height:
+        found.error("responses: the table has no rows")
+    if answers.silent.len():
+        found.warn(
+            f"{counted(answers.silent.len(), 'examinee')} without any response: {some(answers.silent)}; left out"
+        )
+    responses = _resolve(answers.rows, answers.unreadable, table, found)
+    persons = responses["person_id"].unique().sort()
+    returning = _returning(persons, earlier_persons, spec, found)
+    kept = persons if spec.data.returning == "later" else persons.filter(~returning)
+    index = pl.DataFrame({"person_id": kept, "person": pl.int_range(kept.len(), dtype=pl.Int32, eager=True)})
+    rows = responses.join(index, on="person_id", how="inner", maintain_order="left").select("person", "item", "score")
+    if responses.height and not rows.height:
+        found.error("responses: no row is left; every examinee already appeared in an earlier period")
+    _check_scores(rows, kept, table, spec, found, "")
+    rows = rows.sort("person", "item", maintain_order=True)
+    rows = _settle_duplicates(rows, kept, table, spec, found)
+    per_item = rows.group_by("item").agg(pl.len().alias("n"), pl.col("score").n_unique().alias("distinct"))
+    n_responses, n_distinct = np.zeros((2, table.height), dtype=np.int64)
+    n_responses[per_item["item"].to_numpy()] = per_item["n"].to_numpy()
+    n_distinct[per_item["item"].to_numpy()] = per_item["distinct"].to_numpy()
+    person, item, score = (rows[name].to_numpy() for name in ("person", "item", "score"))
+    return Rows(kept, person, item, score, n_responses, n_distinct, int(returning.sum()))
+
+
+def _resolve(responses: pl.DataFrame, unreadable: pl.Series, table: pl.DataFrame, found: Findings) -> pl.DataFrame:
+    """Rows with both ids, a known item and a readable score; with the item's position."""
+    for name in ("person_id", "item_id"):
+        lost = responses[name].is_null() | (responses[name] == "").fill_null(False)
+        if lost.any():
+            at = some(lost.arg_true() + 1)
+            found.error(f"responses: {counted(int(lost.sum()), 'row')} without a {name}: rows {at}")
+            responses = responses.filter(~lost)
+    if unreadable.len():
+        bad = responses.filter(pl.col("score").is_null()).head(5)
+        shown = [f"{p!r} on {i!r}" for p, i in zip(bad["person_id"], bad["item_id"], strict=True)]
+        found.error(
+            f"responses: {counted(unreadable.len(), 'score')} not a number ({some(unreadable.unique().sort())}): "
+            f"{', '.join(shown)}{' ...' if unreadable.len() > 5 else ''}; a response that was not given has no row"
+        )
+        responses = responses.filter(pl.col("score").is_not_null())
+    positions = pl.int_range(table.height, dtype=pl.Int32, eager=True)
+    index = pl.DataFrame({"item_id": table["item_id"], "item": positions})
+    responses = responses.join(index, on="item_id", how="left", maintain_order="left")
+    unknown = responses["item"].is_null()
+    if unknown.any():
+        ids = responses.filter(unknown)["item_id"].unique(maintain_order=True)
+        found.error(
+            f"responses: {counted(ids.len(), 'item_id')} not in the item table, {counted(int(unknown.sum()), 'row')}: "
+            f"{some(ids)}{_near_id(ids[0], table['item_id'])}; add the items to the table or drop the rows"
+        )
+        responses = responses.filter(~unknown)
+    return responses
+
+
+def _near_id(lost: str, known: pl.Series) -> str:
+    """A hint: the usual causes are spaces, lost leading zeros and upper case."""
+    alike = known.filter(known.str.strip_chars().str.strip_chars_start("0").str.to_lowercase() == _plain(lost))
+    near = alike.head(1).to_list() or get_close_matches(lost, known.head(5000).to_list(), n=1)
+    return f" (nearest item: {near[0]!r})" if near else ""
+
+
+def _plain(text: str) -> str:
+    return text.strip().lstrip("0").lower()
+
+
+def _returning(
+    persons: pl.Series, earlier: pl.Series | Collection[str] | None, spec: Spec, found: Findings
+) -> pl.Series:
+    """Which examinees an earlier period has; the message says what happens to them."""
+    if earlier is None or not len(earlier):
+        return pl.Series(np.zeros(persons.len(), dtype=bool))
+    ids = earlier if isinstance(earlier, pl.Series) else pl.Series(list(earlier), dtype=pl.String)
+    back = persons.is_in(ids.implode())
+    if back.any():
+        n = counted(int(back.sum()), "examinee")
+        who = f"{n} already appeared in an earlier period: {some(persons.filter(back))}"
+        match spec.data.returning:
+            case "error":
+                found.error(f'{who}; drop their rows, or set data.returning = "earlier"')
+            case "earlier":
+                found.warn(f'{who}; their responses in this period are left out (data.returning = "earlier")')
+            case "later":
+                found.warn(f'{who}; their responses in this period are kept (data.returning = "later")')
+    return back
+
+
+def _check_scores(
+    rows: pl.DataFrame, persons: pl.Series, table: pl.DataFrame, spec: Spec, found: Findings, note: str
+) -> None:
+    """Scores outside the range of the group's response model."""
+    item, score = rows["item"].to_numpy(), rows["score"].to_numpy()
+    for name, group in spec.groups.items():
+        own = np.flatnonzero((table["group"] == name).to_numpy()[item])
+        model = group.response_model
+        bad = own[model.bad_scores(score[own])]
+        if not bad.size:
+            continue
+        shown = [
+            f"{score[r]:g} ({persons[int(rows['person'][int(r)])]!r} on {table['item_id'][int(item[r])]!r})"
+            for r in bad[:5]
+        ]
+        more = f" and {bad.size - 5:,} more" if bad.size > 5 else ""
+        found.error(
+            f"group {name!r} ({group.model}): {counted(int(bad.size), 'score')}{note} must be {model.score_rule()}: "
+            f"{', '.join(shown)}{more}"
+        )
+
+
+def _settle_duplicates(
+    rows: pl.DataFrame, persons: pl.Series, table: pl.DataFrame, spec: Spec, found: Findings
+) -> pl.DataFrame:
+    """One response per examinee and item, by the spec's rule; `rows` come sorted, ties in the order they were given."""
+    same = (rows["person"] == rows["person"].shift(1)) & (rows["item"] == rows["item"].shift(1))
+    same = same.fill_null(False)
+    if not same.any():
+        return rows
+    first = rows.filter(same).unique(["person", "item"], maintain_order=True)
+    shown = [
+        f"{persons[p]!r} on {table['item_id'][i]!r}" for p, i in first.head(5).select("person", "item").iter_rows()
+    ]
+    more = f" and {first.height - 5:,} more" if first.height > 5 else ""
+    text = (
+        f"responses: {counted(first.height, 'person-item pair')} with several responses "
+        f"({counted(int(same.sum()), 'row')} too many): {', '.join(shown)}{more}"
+    )
+    rule = spec.data.duplicates
+    if rule == "error":
+        found.error(f'{text}; keep one each, or set data.duplicates = "first", "last" or "mean"')
+        return rows.filter(~same)
+    found.warn(f"{text}; the {rule} is used (data.duplicates)")
+    if rule == "first":
+        return rows.filter(~same)
+    if rule == "last":
+        return rows.filter(~same.shift(-1, fill_value=False))
+    rows = rows.group_by("person", "item").agg(pl.col("score").mean()).sort("person", "item")
+    _check_scores(rows, persons, table, spec, found, " after taking means of duplicates")
+    return rows
