@@ -144,6 +144,10 @@ class ResponseModel(ABC):
         """Names people write down: ``("a", "d", *natural_extras)``; see `concal.response.natural`."""
         return ("a", "d", *self.natural_extras)
 
+    def natural_rule(self) -> str:
+        """What natural parameters must satisfy, in words for an error message."""
+        return "a above 0, every number finite"
+
     def to_natural(self, xi: Array) -> Array:
         """Natural parameters, a column per name of `natural_parameters`, from xi (..., p)."""
         return np.concatenate([np.exp(xi[..., 1:2]), xi[..., 0:1], xi[..., 2:]], axis=-1)
@@ -176,6 +180,12 @@ class ResponseModel(ABC):
         out = np.zeros((n_extra_outputs(q), n))
         ll, g, w = kernels(self.tag).extra_terms(self.tag, self.encode_score(score), eta, par, out)
         return _chain_rule(a, eta, ll, g, w, out, self.extras_jacobian(xi))
+
+
+def not_a_category(score: Array, n_categories: int) -> npt.NDArray[np.bool_]:
+    """Which scores are not one of the whole numbers 0..n_categories - 1."""
+    with np.errstate(invalid="ignore"):
+        return np.logical_not((score >= 0) & (score < n_categories) & (score == np.floor(score)))
 
 
 class Derivatives(NamedTuple):

@@ -154,6 +154,10 @@ class Beta(ResponseModel):
         """The precision."""
         return ("phi",)
 
+    def natural_rule(self) -> str:
+        """For messages."""
+        return "a and phi above 0, every number finite"
+
     def to_natural(self, xi: Array) -> Array:
         """Columns a, d, phi."""
         return np.concatenate([super().to_natural(xi)[..., :2], np.exp(xi[..., 2:3])], axis=-1)
@@ -178,4 +182,5 @@ def precision_rows(log_phi: Array) -> Array:
 def draw_inside(mu: Array, phi: Array, rng: np.random.Generator) -> Array:
     """Beta(mu phi, (1 - mu) phi) draws, moved off 0 and 1 by rounding's width."""
     shape = np.maximum(np.stack([mu * phi, (1.0 - mu) * phi]), 1e-6)
-    return np.clip(rng.beta(shape[0], shape[1]), 1e-12, 1.0 - 1e-12)
+    drawn: Array = np.clip(rng.beta(shape[0], shape[1]), 1e-12, 1.0 - 1e-12)
+    return drawn

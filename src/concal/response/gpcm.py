@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from concal.errors import SpecError
 from concal.response.arithmetic import Value, exp, load, log, minimum, store, where_less
-from concal.response.base import Array, PopulationPrior, ResponseModel
+from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
 from concal.response.registry import register
 
 _LARGEST = 60.0  # |C_k| beyond it is cut: e^60 still leaves float32 room for the sums
@@ -161,8 +161,7 @@ class GPCM(ResponseModel):
 
     def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
         """Anything but the whole numbers 0..K-1."""
-        with np.errstate(invalid="ignore"):
-            return ~((score >= 0) & (score < self.categories) & (score == np.floor(score)))
+        return not_a_category(score, self.categories)
 
     def score_rule(self) -> str:
         """For messages."""
@@ -210,4 +209,5 @@ class GPCM(ResponseModel):
     def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
         """One categorical draw per response, by inversion."""
         cumulated = np.cumsum(self.probabilities(theta, xi), axis=-1)[..., :-1]
-        return (rng.random(theta.shape[0])[:, None] > cumulated).sum(axis=-1).astype(np.float64)
+        u = rng.random((theta.shape[0], 1))
+        return (u > cumulated).sum(axis=-1).astype(np.float64)

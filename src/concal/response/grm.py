@@ -22,7 +22,7 @@ from scipy import special
 
 from concal.errors import SpecError
 from concal.response.arithmetic import Value, exp, load, log, minimum, store, where_less
-from concal.response.base import Array, PopulationPrior, ResponseModel
+from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
 from concal.response.registry import register
 
 _LARGEST = 40.0  # |c_k| beyond it is cut: products of two e_k still fit float32
@@ -174,8 +174,7 @@ class GRM(ResponseModel):
 
     def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
         """Anything but the whole numbers 0..K-1."""
-        with np.errstate(invalid="ignore"):
-            return ~((score >= 0) & (score < self.categories) & (score == np.floor(score)))
+        return not_a_category(score, self.categories)
 
     def score_rule(self) -> str:
         """For messages."""
@@ -207,6 +206,10 @@ class GRM(ResponseModel):
         """The thresholds (none for two categories, where the only one is zero)."""
         return tuple(f"c_{k}" for k in range(1, self.categories)) if self.categories > 2 else ()
 
+    def natural_rule(self) -> str:
+        """For messages."""
+        return "a above 0, thresholds c_1 < c_2 < ... increasing, every number finite"
+
     def to_natural(self, xi: Array) -> Array:
         """Columns a, d, c_1..c_{K-1}."""
         columns = [np.exp(xi[..., 1:2]), xi[..., 0:1], self.thresholds(xi)]
@@ -224,4 +227,5 @@ class GRM(ResponseModel):
         """The number of thresholds a logistic draw around eta exceeds."""
         eta = np.exp(xi[..., 1]) * (theta - xi[..., 0])
         above = special.expit(eta[:, None] - self.thresholds(xi))
-        return (rng.random(theta.shape[0])[:, None] < above).sum(axis=-1).astype(np.float64)
+        u = rng.random((theta.shape[0], 1))
+        return (u < above).sum(axis=-1).astype(np.float64)

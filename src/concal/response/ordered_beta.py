@@ -257,6 +257,10 @@ class OrderedBeta(ResponseModel):
         """Precision and both thresholds."""
         return ("phi", "k_0", "k_1")
 
+    def natural_rule(self) -> str:
+        """For messages."""
+        return "a and phi above 0, k_0 below k_1, every number finite"
+
     def to_natural(self, xi: Array) -> Array:
         """Columns a, d, phi, k_0, k_1."""
         columns = [np.exp(xi[..., 1]), xi[..., 0], np.exp(xi[..., 2]), xi[..., 3], xi[..., 3] + np.exp(xi[..., 4])]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import special
 
 from concal.response.arithmetic import Value, exp, load, log, maximum, minimum, store, where_less
-from concal.response.base import Array, PopulationPrior, ResponseModel
+from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
 from concal.response.registry import register
 
 _SMALLEST_C = 1e-30  # below it a lower asymptote cannot be told from none, and float32 would underflow
@@ -98,7 +98,7 @@ class ThreePL(ResponseModel):
 
     def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
         """Anything but 0 and 1."""
-        return ~((score == 0) | (score == 1))
+        return not_a_category(score, 2)
 
     def score_rule(self) -> str:
         """For messages."""
@@ -118,6 +118,10 @@ class ThreePL(ResponseModel):
     def natural_extras(self) -> tuple[str, ...]:
         """The lower asymptote."""
         return ("c",)
+
+    def natural_rule(self) -> str:
+        """For messages."""
+        return "a above 0, c strictly between 0 and 1 (for c = 0 use 2pl), every number finite"
 
     def to_natural(self, xi: Array) -> Array:
         """Columns a, d, c."""

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.response.arithmetic import Value, sigmoid, softplus
-from concal.response.base import Array, PopulationPrior, ResponseModel
+from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
 from concal.response.registry import register
 
 
@@ -70,7 +70,7 @@ class TwoPL(ResponseModel):
 
     def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
         """Anything but 0 and 1."""
-        return ~((score == 0) | (score == 1))
+        return not_a_category(score, 2)
 
     def score_rule(self) -> str:
         """For messages."""
