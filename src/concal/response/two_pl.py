@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from concal.response.arithmetic import Value, sigmoid, softplus
+from concal.response.arithmetic import Value, exp, maximum, minimum, sigmoid, softplus, where_less
 from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
 from concal.response.registry import register
 
@@ -30,13 +30,21 @@ def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple
     return terms(tag, y, eta, par)
 
 
+def factored(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
+    r"""The same with the logarithm left to the caller: :math:`1 + e^\eta = e^{\max(\eta,0)} (1 + e^{-|\eta|})`."""
+    t = exp(minimum(eta, -eta))
+    r = 1.0 / (1.0 + t)
+    p = where_less(eta, 0.0, t * r, r)
+    return y * eta - maximum(eta, 0.0), r, y - p, t * r * r
+
+
 def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     """P(1) and its slope."""
     p = sigmoid(eta)
     return p, p * (1.0 - p)
 
 
-@register(TwoPLTag, terms, extra_terms, curve)
+@register(TwoPLTag, terms, extra_terms, curve, factored)
 @dataclass(frozen=True)
 class TwoPL(ResponseModel):
     """Right or wrong, scored 0/1."""
