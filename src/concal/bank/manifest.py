@@ -15,8 +15,8 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from concal.bank.files import sha256
-from concal.bank.names import is_safe_name
 from concal.errors import BankError
+from concal.names import safe_name_problem
 
 FORMAT = 1
 """Version of the store's layout that this concal writes."""
@@ -30,14 +30,14 @@ _PATH = re.compile(rf"\A(bank\.toml|data(/{_PIECE}){{1,3}})\Z")
 
 
 def _safe_path(value: str) -> str:
-    if not _PATH.match(value) or ".." in value:
+    if not _PATH.match(value):  # every piece begins with a letter or digit: no way up
         raise ValueError(f"{value!r} is not a path inside the bank's data folder")
     return value
 
 
 def _safe_name(value: str) -> str:
-    if not is_safe_name(value):
-        raise ValueError(f"{value[:80]!r} is not a safe name")
+    if problem := safe_name_problem(value):
+        raise ValueError(f"{value[:80]!r} {problem}")
     return value
 
 

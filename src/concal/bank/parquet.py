@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import polars as pl
@@ -213,16 +213,6 @@ class Part:
             file.pieces[start] = data
         reader = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=self._metadata)
         return reader.read_row_groups(list(groups), columns=columns and list(columns), use_threads=False)
-
-    def find(self, column: str, wanted: Callable[[object, object], bool]) -> list[int]:
-        """Row groups whose smallest and largest value of a column satisfy `wanted`."""
-        names = self._metadata.schema.to_arrow_schema().names
-        found = []
-        for group in range(self.n_row_groups):
-            statistics = self._metadata.row_group(group).column(names.index(column)).statistics
-            if statistics is None or not statistics.has_min_max or wanted(statistics.min, statistics.max):
-                found.append(group)
-        return found
 
     def __enter__(self) -> Part:
         return self

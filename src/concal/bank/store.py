@@ -18,8 +18,8 @@ from pathlib import Path
 from concal.bank.files import disk_errors, sha256, sync_folder, write_durably
 from concal.bank.locks import FileLock
 from concal.bank.manifest import FileEntry, Release, Snapshot, parse_release, parse_snapshot, to_bytes
-from concal.bank.names import check_name
 from concal.errors import BankError
+from concal.names import check_safe_name
 
 FOLDERS = ("snapshots", "releases", "data", "work")
 _NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
@@ -140,7 +140,7 @@ class Store:
 
     def release(self, name: str) -> Snapshot:
         """The snapshot behind a release, checked to be the very one that was released."""
-        check_name(name, "release")
+        check_safe_name(name, "release")
         path = self.root / "releases" / f"{name}.json"
         if not path.exists():
             known = ", ".join(sorted(p.stem for p in path.parent.glob("*.json"))) or "none yet"
@@ -155,7 +155,7 @@ class Store:
 
     def add_release(self, release: Release) -> None:
         """Write a release; an existing name is refused."""
-        target = self.root / "releases" / f"{check_name(release.name, 'release')}.json"
+        target = self.root / "releases" / f"{check_safe_name(release.name, 'release')}.json"
         with disk_errors(f"releasing {release.name!r}"), Transaction.begin(self) as transaction:
             staged = transaction.folder / "release.json"
             write_durably(staged, to_bytes(release.model_dump(mode="json")))

@@ -1,0 +1,244 @@
+"""Commits, conflicts, releases, upkeep of the bare store."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from concal.bank.files import sha256
+from concal.bank.manifest import FORMAT, Release, parse_snapshot, to_bytes
+from concal.bank.parquet import read_bytes
+from concal.bank.store import Conflict, Store, Transaction, create_store
+from concal.bank.upkeep import prune, sweep, verify
+from concal.errors import BankError, ConcalError
+
+from .conftest import commit_text, first_snapshot, next_snapshot
+
+
+def release(store: Store, name: str, number: int) -> None:
+    digest = sha256(store.read_bytes_of_snapshot(number))
+    store.add_release(
+        Release(format=FORMAT, name=name, snapshot=number, sha256=digest, written="now", author="me", note="")
+    )
+
+
+def test_commit_is_visible_and_old_versions_stay(store: Store) -> None:
+    commit_text(store, "one", "1")
+    commit_text(store, "two", "2")
+    assert store.numbers() == [0, 1, 2]
+    assert read_bytes(store, store.head().state["one"]) == b"1"
+    assert set(store.snapshot(1).state) == {"one"}
+    assert verify(store).ok
+    assert os.listdir(store.work) == []
+
+
+def test_only_one_of_two_writers_wins(store: Store) -> None:
+    head = store.head()
+    with Transaction.begin(store) as slow:
+        commit_text(store, "fast", "1")
+        path, _ = slow.place("note", "slow.txt")
+        path.write_bytes(b"x")
+        with pytest.raises(Conflict):
+            store.commit(next_snapshot(head, store, slow), slow)
+    assert store.head().action == "add fast"
+    assert not verify(store).unknown, "the loser's files are gone"
+
+
+def test_interrupt_after_the_link_keeps_the_files(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: Transaction) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Transaction, "finish", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        commit_text(store, "one", "1")
+    assert store.head().number == 1
+    assert verify(store).ok
+
+
+def test_create_refuses_what_is_there(tmp_path: Path, store: Store) -> None:
+    with pytest.raises(BankError, match="is a bank already"):
+        create_store(store.root, first_snapshot)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.txt").write_text("dear")
+    with pytest.raises(BankError, match="not empty"):
+        create_store(tmp_path / "other", first_snapshot)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(BankError, match="not a folder"):
+        create_store(tmp_path / "file", first_snapshot)
+    with pytest.raises(BankError, match="not a bank"):
+        Store(tmp_path / "nowhere").head()
+
+
+def test_interrupted_creation_can_be_repeated(tmp_path: Path) -> None:
+    def killed(store: Store, transaction: Transaction) -> object:
+        (store.root / "bank.toml").write_text("half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        create_store(tmp_path / "bank", killed)  # type: ignore[arg-type]
+    with pytest.raises(BankError, match="interrupted"):
+        Store(tmp_path / "bank").head()
+    create_store(tmp_path / "bank", first_snapshot)
+    assert verify(Store(tmp_path / "bank")).ok
+
+
+def test_releases_are_never_rewritten(store: Store) -> None:
+    commit_text(store, "one", "1")
+    release(store, "fall", 1)
+    commit_text(store, "two", "2")
+    assert store.release("fall").number == 1
+    with pytest.raises(BankError, match="never rewritten"):
+        release(store, "fall", 2)
+    with pytest.raises(BankError, match="no release 'spring'; releases: fall"):
+        store.release("spring")
+
+
+def test_release_notices_a_changed_snapshot(store: Store) -> None:
+    commit_text(store, "one", "1")
+    release(store, "fall", 1)
+    path = store.snapshot_path(1)
+    content = json.loads(path.read_bytes())
+    path.write_bytes(to_bytes({**content, "action": "something else"}))
+    with pytest.raises(BankError, match="not the one release 'fall' froze"):
+        store.release("fall")
+
+
+@pytest.mark.parametrize("name", ["../x", "", "a/b", "x" * 300, "CON", "nul.txt", "é", "a\u202eb", ".hidden", "a\n"])
+def test_hostile_release_names(store: Store, name: str) -> None:
+    with pytest.raises(ConcalError):
+        store.release(name)
+    assert os.listdir(store.root / "releases") == []
+
+
+def test_sweep_clears_the_dead_and_spares_the_living(store: Store) -> None:
+    with Transaction.begin(store) as living:
+        dead = Transaction.begin(store)
+        path, _ = dead.place("note", "x.txt")
+        path.write_bytes(b"x")
+        dead.publish()
+        dead._lock.release()  # what the operating system does when a process is killed
+        assert verify(store).unknown
+        sweep(store)
+        assert living.folder.exists()
+        assert not dead.folder.exists()
+        assert not verify(store).unknown
+
+
+def test_sweep_spares_what_was_committed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Transaction, "finish", lambda self: self._lock.release())
+    monkeypatch.setattr(Transaction, "abandon", lambda self: None)
+    commit_text(store, "one", "1")
+    assert os.listdir(store.work), "staging folder left as by a kill after the link"
+    sweep(store)
+    assert os.listdir(store.work) == []
+    assert read_bytes(store, store.head().state["one"]) == b"1"
+
+
+def test_prune_keeps_what_versions_and_releases_need(store: Store) -> None:
+    for text in "abcd":
+        commit_text(store, "same", text)
+    release(store, "fall", 2)
+    assert prune(store).files == ()
+    (store.root / "data" / "stray.txt").write_text("x")
+    assert prune(store).files == (), "too young"
+    assert prune(store, grace_days=0, dry_run=True).files == ("data/stray.txt",)
+    assert (store.root / "data" / "stray.txt").exists()
+    done = prune(store, keep=1, grace_days=0)
+    assert done.versions == (0, 1, 3)
+    assert store.numbers() == [2, 4]
+    assert verify(store).ok
+    assert read_bytes(store, store.release("fall").state["same"]) == b"b"
+    assert not verify(store).unknown
+    commit_text(store, "same", "e")
+    with pytest.raises(BankError, match="at least the newest"):
+        prune(store, keep=0)
+
+
+def changed(store: Store, **changes: object) -> None:
+    path = store.snapshot_path(store.numbers()[-1])
+    content = json.loads(path.read_bytes())
+    path.write_bytes(to_bytes({**content, **changes}))
+
+
+def test_newer_and_older_formats_are_refused_with_the_way_out(store: Store) -> None:
+    changed(store, format=FORMAT + 1)
+    with pytest.raises(BankError, match="upgrade concal"):
+        store.head()
+    changed(store, format=0)
+    with pytest.raises(BankError, match="To convert"):
+        store.head()
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["../../etc/passwd", "/etc/passwd", "data/../../x", "data/..", "snapshots/0.json", "data/a b", "data//x", "data"],
+)
+def test_manifest_that_points_outside_is_refused(store: Store, path: str) -> None:
+    entry = {"path": path, "bytes": 1, "rows": None, "sha256": "0" * 64, "footer_sha256": None}
+    changed(store, state={"x": entry})
+    with pytest.raises(BankError, match="not a path inside"):
+        store.head()
+
+
+def test_symbolic_link_out_of_the_bank_is_refused(store: Store, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(b"1")
+    commit_text(store, "one", "1")
+    entry = store.head().state["one"]
+    path = store.root / entry.path
+    path.unlink()
+    path.symlink_to(tmp_path / "secret")
+    with pytest.raises(BankError, match="leads out of the bank"):
+        read_bytes(store, entry)
+    assert not verify(store).ok
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"{}", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b'{"format": 1, "format": 1}'],
+)
+def test_hostile_manifests(store: Store, content: bytes) -> None:
+    store.snapshot_path(0).write_bytes(content)
+    with pytest.raises(BankError, match=r"0\.json"):
+        store.head()
+
+
+def test_valid_checksum_does_not_make_a_valid_manifest(store: Store) -> None:
+    for change in ({"number": -1}, {"periods": {"../x": {}}}, {"extra": 1}, {"bank": "x"}, {"number": True}):
+        with pytest.raises(BankError):
+            parse_snapshot(to_bytes({**store.head().model_dump(mode="json"), **change}), "manifest")
+    changed(store, number=7)
+    with pytest.raises(BankError, match="renamed or copied"):
+        store.head()
+
+
+def test_every_flipped_byte_and_truncation_of_a_manifest_is_noticed(store: Store) -> None:
+    commit_text(store, "one", "1")
+    path = store.snapshot_path(1)
+    good = path.read_bytes()
+    for k in range(len(good)):
+        bad = bytearray(good)
+        bad[k] ^= 1 << (k % 8)
+        with pytest.raises(BankError, match="manifest"):
+            parse_snapshot(bytes(bad), "manifest")
+        with pytest.raises(BankError, match="manifest"):
+            parse_snapshot(good[:k], "manifest")
+    shutil.copy(path, store.snapshot_path(2))
+    with pytest.raises(BankError, match="renamed or copied"):
+        store.head()
+
+
+def test_no_hard_links_is_refused_and_nothing_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(BankError, match="no hard links"):
+        commit_text(store, "one", "1")
+    monkeypatch.undo()
+    assert store.numbers() == [0]
+    assert verify(store) == verify(store)
+    assert not verify(store).unknown
