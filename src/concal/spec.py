@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import tomli_w
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from concal.errors import SpecError
+from concal.errors import SpecError, first_few
+from concal.formula import parse_formula
+from concal.names import safe_name_problem, shown_name_problem
 from concal.response import ResponseModel, make_model
 
 
@@ -21,8 +24,10 @@ class _Section(BaseModel):
 class BankSpec(_Section):
     """What the programme is."""
 
-    name: str = Field("item bank", description="A title for people.")
-    reference: str | None = Field(None, description="Period that sets the metric; default: the first one added.")
+    name: str = Field(default="item bank", description="A title for people.")
+    reference: str | None = Field(
+        default=None, description="Period that sets the metric; default: the first one added."
+    )
     dimensions: tuple[str, ...] = Field(description="Names of the latent dimensions, at least one.", min_length=1)
 
 
@@ -31,8 +36,10 @@ class GroupSpec(_Section):
 
     model: str = Field(description="Response model: 2pl, 3pl, gpcm, grm, beta, ordered_beta or one that was added.")
     dimension: str = Field(description="The latent dimension the group's items load on.")
-    categories: int | None = Field(None, ge=2, le=64, description="Number of score categories (gpcm, grm).")
-    features: str = Field("~ 1", description="Formula of the item features that predict xi; the intercept is implied.")
+    categories: int | None = Field(default=None, ge=2, le=64, description="Number of score categories (gpcm, grm).")
+    features: str = Field(
+        default="~ 1", description="Formula of the item features that predict xi; the intercept is implied."
+    )
 
     @property
     def response_model(self) -> ResponseModel:
@@ -44,31 +51,36 @@ class DataSpec(_Section):
     """How to read imperfect data."""
 
     duplicates: Literal["error", "first", "last", "mean"] = Field(
-        "error", description="Several responses of one examinee to one item."
+        default="error", description="Several responses of one examinee to one item."
     )
     returning: Literal["earlier", "later", "error"] = Field(
-        "earlier", description="Examinees seen in an earlier period: which period keeps their responses."
+        default="earlier", description="Examinees seen in an earlier period: which period keeps their responses."
     )
     unseen_level: Literal["error", "mean"] = Field(
-        "error", description="A category of a feature that no earlier period had: refuse, or use the population mean."
+        default="error",
+        description="A category of a feature that no earlier period had: refuse, or use the population mean.",
     )
-    few_responses: int = Field(5, ge=0, description="Items with fewer responses than this are listed.")
+    few_responses: int = Field(default=5, ge=0, description="Items with fewer responses than this are listed.")
 
 
 class CalibrationSpec(_Section):
     """How one period is sampled."""
 
-    chains: int = Field(8, ge=2, le=16, description="Chains; the engine runs them side by side in SIMD lanes.")
-    draws: int = Field(1000, ge=100, description="Draws kept in all, after thinning.")
-    seed: int = Field(20261, ge=0, lt=2**63, description="Seed; the same seed and data give the same draws.")
-    max_rhat: float = Field(1.02, gt=1.0, description="Target: R-hat of every population parameter.")
-    min_ess: float = Field(400.0, gt=0, description="Target: bulk ESS of every population parameter.")
-    max_item_rhat: float = Field(1.05, gt=1.0, description="Target: R-hat of items ...")
-    item_share: float = Field(0.995, gt=0, le=1, description="... for this share of them.")
-    max_sweeps: int = Field(20_000, ge=100, description="Stop after this many sweeps a chain.")
-    max_minutes: float | None = Field(None, gt=0, description="Stop after this long, converged or not.")
-    tau: float = Field(0.01, gt=0, description="Hyperprior precision: beta ~ N(0, I / tau) on standardised features.")
-    threads: int | None = Field(None, ge=1, description="Threads; default all cores. The draws do not depend on it.")
+    chains: int = Field(default=8, ge=2, le=16, description="Chains; the engine runs them side by side in SIMD lanes.")
+    draws: int = Field(default=1000, ge=100, description="Draws kept in all, after thinning.")
+    seed: int = Field(default=20261, ge=0, lt=2**63, description="Seed; the same seed and data give the same draws.")
+    max_rhat: float = Field(default=1.02, gt=1.0, description="Target: R-hat of every population parameter.")
+    min_ess: float = Field(default=400.0, gt=0, description="Target: bulk ESS of every population parameter.")
+    max_item_rhat: float = Field(default=1.05, gt=1.0, description="Target: R-hat of items ...")
+    item_share: float = Field(default=0.995, gt=0, le=1, description="... for this share of them.")
+    max_sweeps: int = Field(default=20_000, ge=100, description="Stop after this many sweeps a chain.")
+    max_minutes: float | None = Field(default=None, gt=0, description="Stop after this long, converged or not.")
+    tau: float = Field(
+        default=0.01, gt=0, description="Hyperprior precision: beta ~ N(0, I / tau) on standardised features."
+    )
+    threads: int | None = Field(
+        default=None, ge=1, description="Threads; default all cores. The draws do not depend on it."
+    )
 
 
 class LinkingSpec(_Section):
@@ -76,30 +88,36 @@ class LinkingSpec(_Section):
 
     method: Literal["haebara", "stocking_lord", "mean_mean", "mean_sigma", "log_mean_mean"] = "haebara"
     loss: Literal["pseudo_huber", "squared", "power"] = "pseudo_huber"
-    delta: float = Field(0.05, gt=0, description="Where the pseudo-Huber loss turns from square to absolute.")
-    power: float = Field(2.0, gt=0, le=2, description="Loss (z^2 + eps)^(power/2) when loss = power.")
-    eps: float = Field(1e-4, ge=0)
+    delta: float = Field(default=0.05, gt=0, description="Where the pseudo-Huber loss turns from square to absolute.")
+    power: float = Field(default=2.0, gt=0, le=2, description="Loss (z^2 + eps)^(power/2) when loss = power.")
+    eps: float = Field(default=1e-4, ge=0)
     grid_metric: Literal["ref", "focal", "symmetric"] = "ref"
-    nodes: int = Field(61, ge=5, description="Quadrature nodes.")
-    node_range: float = Field(6.0, gt=0, description="Nodes span [-range, range], with normal weights.")
-    weights: Literal["responses", "unit"] = Field("responses", description="Weight of an anchor.")
-    max_rhat: float = Field(1.05, gt=1.0, description="Anchors above this R-hat in either period are dropped.")
-    purify_share: float = Field(0.10, ge=0, lt=0.5, description="Share of anchors a purification round may drop.")
-    purify_rounds: int = Field(5, ge=0)
-    min_anchors: int = Field(10, ge=2, description="Fewer per dimension: link through the consensus or a chain.")
-    draws: int | None = Field(None, ge=50, description="Linked draws; default all kept draws (the paper used 200).")
+    nodes: int = Field(default=61, ge=5, description="Quadrature nodes.")
+    node_range: float = Field(default=6.0, gt=0, description="Nodes span [-range, range], with normal weights.")
+    weights: Literal["responses", "unit"] = Field(default="responses", description="Weight of an anchor.")
+    max_rhat: float = Field(default=1.05, gt=1.0, description="Anchors above this R-hat in either period are dropped.")
+    purify_share: float = Field(
+        default=0.10, ge=0, lt=0.5, description="Share of anchors a purification round may drop."
+    )
+    purify_rounds: int = Field(default=5, ge=0)
+    min_anchors: int = Field(
+        default=10, ge=2, description="Fewer per dimension: link through the consensus or a chain."
+    )
+    draws: int | None = Field(
+        default=None, ge=50, description="Linked draws; default all kept draws (the paper used 200)."
+    )
 
 
 class ConsensusSpec(_Section):
     """How periods are combined."""
 
     method: Literal["analytic", "joint"] = "analytic"
-    draws: int = Field(2000, ge=1, description="Consensus draws sampled on request.")
+    draws: int = Field(default=2000, ge=1, description="Consensus draws sampled on request.")
     finite_draw_correction: bool = True
-    half_life: float | None = Field(None, gt=0, description="Periods after which old information counts half.")
-    tilt: int = Field(1, ge=0, le=4, description="Tilting passes of the joint method.")
-    drift_fdr: float = Field(0.05, gt=0, lt=1, description="False discovery rate of the drift list.")
-    seed: int = Field(20262, ge=0, lt=2**63)
+    half_life: float | None = Field(default=None, gt=0, description="Periods after which old information counts half.")
+    tilt: int = Field(default=1, ge=0, le=4, description="Tilting passes of the joint method.")
+    drift_fdr: float = Field(default=0.05, gt=0, lt=1, description="False discovery rate of the drift list.")
+    seed: int = Field(default=20262, ge=0, lt=2**63)
 
 
 class Spec(_Section):
@@ -122,33 +140,122 @@ class Spec(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
-        for name, group in self.groups.items():
-            if group.dimension not in self.bank.dimensions:
-                near = get_close_matches(group.dimension, self.bank.dimensions, n=1, cutoff=0)
-                raise ValueError(
-                    f"groups.{name}.dimension: {group.dimension!r} is not one of bank.dimensions; nearest: {near[0]!r}"
-                )
+        if problems := [*self._bank_problems(), *self._group_problems()]:
+            raise ValueError("\n".join(problems))
         return self
 
+    def _bank_problems(self) -> Iterator[str]:
+        bank = self.bank
+        if bank.reference is not None and (why := safe_name_problem(bank.reference)):
+            yield f"bank.reference: {bank.reference!r} {why}"
+        for k, name in enumerate(bank.dimensions):
+            if why := shown_name_problem(name):
+                yield f"bank.dimensions.{k}: {name!r} {why}"
+        if len(set(bank.dimensions)) < len(bank.dimensions):
+            yield f"bank.dimensions: names must differ, found {list(bank.dimensions)}"
+
+    def _group_problems(self) -> Iterator[str]:
+        for name, group in self.groups.items():
+            path = f"groups.{name}"
+            if why := shown_name_problem(name):
+                yield f"groups: the name {name!r} {why}"
+            if group.dimension not in self.bank.dimensions:
+                hint = nearest(group.dimension, self.bank.dimensions)
+                yield f"{path}.dimension: {group.dimension!r} is not one of bank.dimensions{hint}"
+            try:
+                make_model(group.model, group.categories)
+            except SpecError as error:
+                yield f"{path}.{'model' if 'unknown' in str(error) else 'categories'}: {error}"
+            try:
+                parse_formula(group.features)
+            except SpecError as error:
+                yield f"{path}.features: {error}"
+
     @classmethod
-    def parse(cls, data: dict[str, Any]) -> Spec:
-        """Validate plain data (what tomllib gives)."""
+    def parse(cls, data: Mapping[str, Any], source: str = "the spec") -> Spec:
+        """Validate plain data (what tomllib gives); every problem is named by the path of its field.
+
+        Examples
+        --------
+        >>> Spec.parse({"bank": {"dimensions": ["reading"]},
+        ...             "groups": {"vocabulary": {"modle": "2pl", "dimension": "reading"}}})
+        Traceback (most recent call last):
+        concal.errors.SpecError: 2 problems in the spec
+          - groups.vocabulary.model: missing
+          - groups.vocabulary.modle: unknown key; did you mean 'model'?
+        """
         try:
             return cls.model_validate(data)
         except ValidationError as error:
-            raise SpecError(str(error)) from None
+            problems = [line for detail in error.errors() for line in _explain(cls, detail)]
+        noun = "problem" if len(problems) == 1 else "problems"
+        raise SpecError(f"{len(problems)} {noun} in {source}" + "".join(f"\n  - {line}" for line in problems))
 
     @classmethod
     def read(cls, path: str | Path) -> Spec:
         """Read a bank.toml."""
-        with Path(path).open("rb") as file:
-            return cls.parse(tomllib.load(file))
+        try:
+            data = tomllib.loads(Path(path).read_bytes().decode("utf-8-sig"))
+        except FileNotFoundError:
+            raise SpecError(f"there is no file {str(path)!r}") from None
+        except OSError as error:
+            raise SpecError(f"{str(path)!r} cannot be read: {error.strerror}") from None
+        except UnicodeDecodeError as error:
+            raise SpecError(f"{str(path)!r} is not UTF-8 text (byte {error.start}); save it as UTF-8") from None
+        except (tomllib.TOMLDecodeError, RecursionError) as error:
+            raise SpecError(f"{str(path)!r} is not valid TOML: {error}") from None
+        return cls.parse(data, repr(str(path)))
+
+    def to_toml(self) -> str:
+        """The spec as TOML, with every default written out; parsing it gives an equal spec."""
+        return tomli_w.dumps(self.model_dump(mode="json", exclude_none=True))
 
     def write(self, path: str | Path) -> None:
         """Write as TOML; reading it back gives an equal spec."""
-        Path(path).write_text(tomli_w.dumps(self.model_dump(mode="json", exclude_none=True)), encoding="utf-8")
+        Path(path).write_bytes(self.to_toml().encode("utf-8"))
 
     @classmethod
     def json_schema(cls) -> dict[str, Any]:
         """JSON schema of bank.toml, for editors."""
-        return cls.model_json_schema()
+        return {"$schema": "https://json-schema.org/draft/2020-12/schema", **cls.model_json_schema()}
+
+
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
+    """``; did you mean 'x'?`` or, where nothing is near, what there is."""
+    names = [str(k) for k in known]
+    near = get_close_matches(name, names, n=1, cutoff=cutoff)
+    return f"; did you mean {near[0]!r}?" if near else f"; there is {first_few(names, 12)}"
+
+
+def _explain(root: type[BaseModel], detail: Any) -> list[str]:
+    """One of pydantic's findings in the words of bank.toml."""
+    loc, kind, given = detail["loc"], detail["type"], detail["input"]
+    path = ".".join(str(part) for part in loc)
+    match kind:
+        case "value_error" if not loc:
+            return str(detail["ctx"]["error"]).splitlines()
+        case "extra_forbidden":
+            return [f"{path}: unknown key{nearest(str(loc[-1]), _section(root, loc[:-1]).model_fields)}"]
+        case "too_short":
+            return [f"{path}: needs at least one"]
+        case "missing":
+            return [f"{path}: missing"]
+        case "literal_error":
+            allowed = get_args(_section(root, loc[:-1]).model_fields[str(loc[-1])].annotation)
+            hint = nearest(str(given), map(str, allowed)).replace("; there is", "; it must be one of")
+            return [f"{path}: {given!r} is not a choice{hint}"]
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return [f"{path or 'the file'}: must be a table ([{path or '...'}]), not {given!r}"]
+    return [f"{path}: {str(detail['msg'])[0].lower()}{str(detail['msg'])[1:]}, not {given!r}"]
+
+
+def _section(root: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseModel]:
+    """The section of the spec a path leads to."""
+    if not loc:
+        return root
+    if loc[0] == "groups":
+        return GroupSpec
+    found = root.model_fields[str(loc[0])].annotation
+    if not (isinstance(found, type) and issubclass(found, BaseModel)):
+        raise AssertionError(f"{loc} is not a section")
+    return found
