@@ -1,0 +1,111 @@
+"""Small-matrix algebra of the consensus, batched over items: precisions, log-Cholesky coordinates, corrections."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+def inverse(x: Array) -> Array:
+    """Inverse of symmetric matrices over leading axes, symmetric to the last bit."""
+    return symmetric(np.asarray(np.linalg.inv(x), dtype=np.float64))
+
+
+def symmetric(x: Array) -> Array:
+    """(x + x') / 2 over the last two axes."""
+    return np.asarray(0.5 * (x + np.swapaxes(x, -1, -2)))
+
+
+def times(x: Array, v: Array) -> Array:
+    """Matrix times vector over leading axes: (..., p, p) and (..., p) -> (..., p)."""
+    return np.asarray(np.matmul(x, v[..., None])[..., 0])
+
+
+def positive_definite(x: Array, scale: Array, tolerance: float = 1e-9) -> npt.NDArray[np.bool_]:
+    """Which matrices of a stack (n, p, p) are positive definite, judged in units where `scale` (p, p) is the identity.
+
+    Coordinates of xi differ in scale by orders of magnitude; measuring against the population covariance makes the
+    tolerance mean the same for all of them.
+    """
+    if x.shape[0] == 0:
+        return np.zeros(0, dtype=bool)
+    root = np.linalg.cholesky(scale)
+    eigenvalues = np.linalg.eigvalsh(symmetric(np.swapaxes(root, -1, -2) @ x @ root))
+    return np.asarray(eigenvalues[:, 0] > tolerance)
+
+
+def effective_covariance_draws(n_draws: int, ess: Array) -> Array:
+    r"""Effective number of draws behind a covariance, from the effective sample size of the mean.
+
+    For draws whose autocorrelation falls geometrically, second moments decorrelate faster than the draws; with
+    :math:`r = ess / S` their effective number is :math:`S \cdot 2 r / (1 + r^2)`.
+    """
+    r = np.clip(ess / n_draws, 1e-12, 1.0)
+    return np.asarray(n_draws * 2.0 * r / (1.0 + r * r))
+
+
+def precision_shrinkage(n: Array, p: int) -> Array:
+    r"""Factor (n - p - 2) / (n - 1) that takes the finite-draw bias out of an inverted p x p sample covariance.
+
+    Where fewer than p + 3 effective draws exist the factor stays at its smallest usable value, 1 / (p + 2).
+    """
+    n = np.maximum(n, p + 3.0)
+    return np.asarray((n - p - 2.0) / (n - 1.0))
+
+
+def corrected_inverse(total: Array, estimated: Array, n: Array | float) -> Array:
+    r"""Inverse of C = K + V where only V was estimated, from n effective draws.
+
+    To first order the inverse of the estimate is too large by
+    :math:`C^{-1} [V C^{-1} V + tr(C^{-1} V) V] C^{-1} / n`; that much is taken off. With V = C this is the usual
+    :math:`1 - (p + 1) / n`.
+    """
+    plain = inverse(total)
+    u = plain @ estimated
+    trace = np.trace(u, axis1=-2, axis2=-1)[..., None, None]
+    bias = (u @ u + trace * u) @ plain
+    n = np.asarray(n, dtype=np.float64)
+    return symmetric(plain - bias / n[..., None, None] if n.ndim else plain - bias / n)
+
+
+def log_cholesky(sigma: Array) -> Array:
+    r"""Log-Cholesky coordinates of covariances (..., p, p): row by row of L, the diagonal on the log scale.
+
+    The order is L_11, L_21, L_22, L_31, ... in every period.
+    """
+    root = np.linalg.cholesky(sigma)
+    p = sigma.shape[-1]
+    rows, columns = np.tril_indices(p)
+    coordinates = root[..., rows, columns].copy()
+    on_diagonal = rows == columns
+    coordinates[..., on_diagonal] = np.log(coordinates[..., on_diagonal])
+    return np.asarray(coordinates)
+
+
+def cholesky_factor(coordinates: Array, p: int) -> Array:
+    """Lower factor L from log-Cholesky coordinates."""
+    rows, columns = np.tril_indices(p)
+    root = np.zeros((*coordinates.shape[:-1], p, p))
+    root[..., rows, columns] = coordinates
+    i = np.arange(p)
+    root[..., i, i] = np.exp(root[..., i, i])
+    return root
+
+
+def from_log_cholesky(coordinates: Array, p: int) -> Array:
+    """Covariance from log-Cholesky coordinates (positive definite by construction)."""
+    root = cholesky_factor(coordinates, p)
+    return np.asarray(root @ np.swapaxes(root, -1, -2))
+
+
+def feature_quadratic(X: Array, V: Array, p: int) -> Array:
+    """Covariance of X_j beta for every item: (items, F) and (F p, F p), feature-major, -> (items, p, p)."""
+    n, F = X.shape
+    blocks = V.reshape(F, p, F, p)
+    out = np.empty((n, p, p))
+    for a in range(p):
+        for b in range(a + 1):
+            out[:, a, b] = out[:, b, a] = np.einsum("jf,jf->j", X @ np.ascontiguousarray(blocks[:, a, :, b]), X)
+    return out

@@ -1,0 +1,367 @@
+"""From one period's draws and its link to the plain arrays every combination works on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate.result import Calibration, GroupDraws
+from concal.combine.coefficients import PopulationMoments, population_moments
+from concal.combine.gaussian import (
+    corrected_inverse,
+    effective_covariance_draws,
+    feature_quadratic,
+    inverse,
+    precision_shrinkage,
+    symmetric,
+    times,
+)
+from concal.combine.moments import Moments, item_moments
+from concal.combine.wobble import metric_wobble, without_wobble
+from concal.errors import DataError, LinkError, first_few
+from concal.link.result import Link
+from concal.response import ResponseModel
+
+Array = npt.NDArray[np.float64]
+PAPER_DRAWS = 200
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    r"""What one period says about one group's items and population.
+
+    Attributes
+    ----------
+    name, dimension : str
+    model : ResponseModel
+    item_ids, features : tuple of str
+    X : (items, features)
+    n_responses : (items,) int64
+    mu, Lambda : (items, p), (items, p, p)
+        Mean and precision of the linked posterior. Items without a response carry their prior here.
+    m, Omega : (items, p), (items, p, p)
+        Mean and precision of the period's prior contribution, linked.
+    Q, h : (items, p, p), (items, p)
+        Likelihood factor :math:`\exp(-x'Qx/2 + h'x)` on the period's own metric, metric wobble taken out.
+    b, V : (features, p), (features * p, same)
+        Mean and covariance of linked beta, vectorised feature-major.
+    beta_precision : (features * p, same)
+        V^-1, corrected for the finite number of draws.
+    sigma : (p, p)
+        E[D Sigma D].
+    sigma_coordinates : (p (p + 1) / 2,)
+        Draw mean of the log-Cholesky coordinates of D Sigma D.
+    hyperprior : (features, features)
+        Precision of the hyperprior of each column of beta.
+    ess : (items,)
+        Effective number of draws behind each item's covariance.
+    skewness, kurtosis : (items, p)
+        Of the draws, on the period's own metric (excess kurtosis).
+    worst_rhat : (items,)
+    """
+
+    name: str
+    dimension: str
+    model: ResponseModel
+    item_ids: tuple[str, ...]
+    features: tuple[str, ...]
+    X: Array
+    n_responses: npt.NDArray[np.int64]
+    mu: Array
+    Lambda: Array
+    m: Array
+    Omega: Array
+    Q: Array
+    h: Array
+    b: Array
+    V: Array
+    beta_precision: Array
+    sigma: Array
+    sigma_coordinates: Array
+    hyperprior: Array
+    ess: Array
+    skewness: Array
+    kurtosis: Array
+    worst_rhat: Array
+
+    @property
+    def n_items(self) -> int:
+        """How many items."""
+        return len(self.item_ids)
+
+    @property
+    def seen(self) -> npt.NDArray[np.bool_]:
+        """Which items had a response in this period."""
+        return np.asarray(self.n_responses > 0)
+
+
+@dataclass(frozen=True)
+class PeriodSummary:
+    """What one period contributes to the bank: Gaussian summaries, and nothing that grows with responses or draws.
+
+    Attributes
+    ----------
+    period, reference : str
+    dimensions : tuple of str
+    groups : dict of group name -> GroupSummary
+    link_mean : (dimensions, 2)
+        Mean of (log A, B) over the linked draws; zero for the reference.
+    link_covariance : (dimensions, 2, 2)
+    wobble : (dimensions, 2, 2)
+        Covariance of the period's own metric in (log A, B), from the finite sample of examinees.
+    linked : bool
+        False when the period came without a link: only the joint method can place it.
+    n_draws : int
+        Linked draws.
+    warnings : tuple of str
+    """
+
+    period: str
+    reference: str
+    dimensions: tuple[str, ...]
+    groups: Mapping[str, GroupSummary]
+    link_mean: Array
+    link_covariance: Array
+    wobble: Array
+    linked: bool = True
+    n_draws: int = 0
+    warnings: tuple[str, ...] = field(default=())
+
+
+def summarise_period(
+    calibration: Calibration,
+    link: Link | None = None,
+    *,
+    reference: str | None = None,
+    finite_draw_correction: bool = True,
+    literal: bool = False,
+    wobble: bool = True,
+) -> PeriodSummary:
+    r"""Reduce a calibrated period to its Gaussian summaries, on the reference metric and on its own.
+
+    Per item: mean and precision of the linked draws; the prior contribution
+    :math:`E[D\Sigma D] + Var[D X\beta + t]`; and on the period's own metric the likelihood factor
+    :math:`Q = \Lambda - \Omega,\ h = \Lambda\mu - \Omega m` with the metric wobble removed.
+
+    Parameters
+    ----------
+    calibration : Calibration
+    link : Link or None
+        None: the period is the reference itself, or (with `reference` naming another period) not linked.
+    finite_draw_correction : bool
+        Correct precisions for the finite effective number of draws.
+    literal : bool
+        The paper's plug-in moments: 200 linked draws, plain covariances, no correction.
+    wobble : bool
+        Estimate the metric wobble and take it out of the factors (own metric only; the linked summaries keep it).
+    """
+    _check(calibration, link)
+    correct = finite_draw_correction and not literal
+    which = linked_draws(calibration.n_draws, None if link is None else link.A.shape[0], literal)
+    own_draws = calibration.n_draws
+    s = own_draws if which is None else which.shape[0]
+    warnings: list[str] = []
+    own: dict[str, Moments] = {}
+    linked: dict[str, Moments] = {}
+    constants: dict[str, tuple[Array, Array] | None] = {}
+    for name, group in calibration.groups.items():
+        constants[name] = _constants(calibration, link, group.dimension, s)
+        own[name], linked[name] = item_moments(group, constants[name], which, calibration.period)
+    seen = {name: (g.n_responses > 0).astype(np.float64) for name, g in calibration.groups.items()}
+    shared = np.zeros((len(calibration.dimensions), 2, 2))
+    if wobble:
+        shared = metric_wobble(calibration, own, seen)
+    groups = {}
+    for name, group in calibration.groups.items():
+        C = shared[calibration.dimensions.index(group.dimension)]
+        hyperprior = np.asarray(calibration.beta_prior_precision[name], dtype=np.float64)
+        groups[name] = _summarise_group(
+            group, hyperprior, constants[name], which, own[name], linked[name], C, correct, literal, warnings
+        )
+    mean, covariance = _link_moments(link, len(calibration.dimensions))
+    target = reference or (calibration.period if link is None else link.reference)
+    return PeriodSummary(
+        calibration.period,
+        target,
+        calibration.dimensions,
+        groups,
+        mean,
+        covariance,
+        shared,
+        linked=link is not None or target == calibration.period,
+        n_draws=s,
+        warnings=tuple(warnings),
+    )
+
+
+def linked_draws(n_draws: int, n_linked: int | None, literal: bool) -> npt.NDArray[np.intp] | None:
+    """Which kept draws were linked: all, or as many as the link has, evenly spread over the chains."""
+    n = n_draws if n_linked is None else n_linked
+    if literal and n_linked in (None, n_draws):
+        n = min(n, PAPER_DRAWS)
+    if n == n_draws:
+        return None
+    return np.asarray(np.arange(n) * n_draws // n, dtype=np.intp)
+
+
+def _constants(
+    calibration: Calibration, link: Link | None, dimension: str, n_linked: int
+) -> tuple[Array, Array] | None:
+    if link is None:
+        return None
+    k = link.dimensions.index(dimension)
+    A, B = link.A[:, k], link.B[:, k]
+    if A.shape[0] != n_linked:  # the link has all draws, the paper's option wants an even subset
+        rows = np.arange(n_linked) * A.shape[0] // n_linked
+        A, B = A[rows], B[rows]
+    return None if np.all(A == 1.0) and np.all(B == 0.0) else (np.asarray(A), np.asarray(B))
+
+
+def _summarise_group(
+    group: GroupDraws,
+    hyperprior: Array,
+    link: tuple[Array, Array] | None,
+    which: npt.NDArray[np.intp] | None,
+    own: Moments,
+    linked: Moments,
+    C: Array,
+    correct: bool,
+    literal: bool,
+    warnings: list[str],
+) -> GroupSummary:
+    all_draws = group.n_draws
+    s = all_draws if which is None else which.shape[0]
+    p = own.mean.shape[1]
+    ess = _effective(group, all_draws, warnings)
+    population = population_moments(group, hyperprior, link, which, correct=correct, literal=literal)
+    same = link is None and which is None
+    alone = population if same else population_moments(group, hyperprior, None, None, correct=correct, literal=literal)
+    m, Omega = _prior_contribution(group.X, population, correct, None)
+    n_linked = np.minimum(ess, s)
+    Lambda = _precision(linked.covariance, n_linked, s, p, correct)
+    own_m, own_Omega = _prior_contribution(group.X, alone, correct, C)
+    own_Lambda = _precision(without_wobble(own.mean, own.covariance, C), ess, all_draws, p, correct)
+    seen = group.n_responses > 0
+    Lambda = np.where(seen[:, None, None], Lambda, Omega)
+    Q = np.where(seen[:, None, None], own_Lambda - own_Omega, 0.0)
+    h = np.where(seen[:, None], times(own_Lambda, own.mean) - times(own_Omega, own_m), 0.0)
+    return GroupSummary(
+        name=group.name,
+        dimension=group.dimension,
+        model=group.model,
+        item_ids=group.item_ids,
+        features=group.features,
+        X=np.asarray(group.X, dtype=np.float64),
+        n_responses=np.asarray(group.n_responses, dtype=np.int64),
+        mu=np.where(seen[:, None], linked.mean, m),
+        Lambda=Lambda,
+        m=m,
+        Omega=Omega,
+        Q=symmetric(Q),
+        h=h,
+        b=population.b,
+        V=population.V,
+        beta_precision=population.precision,
+        sigma=population.sigma,
+        sigma_coordinates=population.sigma_coordinates,
+        hyperprior=hyperprior,
+        ess=effective_covariance_draws(s, n_linked),
+        skewness=own.skewness,
+        kurtosis=own.kurtosis,
+        worst_rhat=group.worst_rhat,
+    )
+
+
+def _precision(covariance: Array, ess: Array, n_draws: int, p: int, correct: bool) -> Array:
+    """Inverse of sample covariances, unbiased for `ess` effective draws when asked."""
+    if not correct:
+        return inverse(covariance)
+    unbiased = (1.0 - 1.0 / n_draws) / (1.0 - 1.0 / np.maximum(ess, 2.0))
+    factor = precision_shrinkage(effective_covariance_draws(n_draws, ess), p) / unbiased
+    return inverse(covariance) * factor[:, None, None]
+
+
+def _prior_contribution(
+    X: Array, population: PopulationMoments, correct: bool, wobble: Array | None
+) -> tuple[Array, Array]:
+    """Mean and precision of the population's prediction for every item, by the law of total variance."""
+    p = population.sigma.shape[0]
+    m = X @ population.b
+    total = population.sigma + feature_quadratic(X, population.V, p)
+    if wobble is not None:
+        total = without_wobble(m, total, wobble)
+    if not correct:
+        return m, inverse(total)
+    return m, corrected_inverse(total, feature_quadratic(X, population.V_estimated, p), population.n_effective)
+
+
+def _effective(group: GroupDraws, n_draws: int, warnings: list[str]) -> Array:
+    ess = np.asarray(group.ess_bulk, dtype=np.float64)
+    known = np.where(np.isfinite(ess) & (ess > 0), np.minimum(ess, n_draws), np.nan)
+    unknown = np.isnan(known).all(axis=1)
+    if unknown.any():
+        warnings.append(
+            f"group {group.name!r}: {int(unknown.sum())} items came without an effective sample size; "
+            f"their {n_draws} draws are taken as independent"
+        )
+    known[unknown] = n_draws
+    harmonic = 1.0 / np.nanmean(1.0 / known, axis=1)
+    p = len(group.model.parameters)
+    poor = np.flatnonzero(effective_covariance_draws(n_draws, harmonic) < 5 * (p + 2))
+    if poor.size:
+        names = [group.item_ids[j] for j in poor]
+        warnings.append(
+            f"group {group.name!r}: {len(names)} items have too few effective draws for a stable covariance "
+            f"({first_few(names)})"
+        )
+    return np.asarray(np.maximum(harmonic, 2.0))
+
+
+def _link_moments(link: Link | None, n_dimensions: int) -> tuple[Array, Array]:
+    mean, covariance = np.zeros((n_dimensions, 2)), np.zeros((n_dimensions, 2, 2))
+    if link is not None:
+        for k in range(n_dimensions):
+            values = np.stack([np.log(link.A[:, k]), link.B[:, k]])
+            mean[k], covariance[k] = values.mean(axis=1), np.cov(values)
+    return mean, covariance
+
+
+def _check(calibration: Calibration, link: Link | None) -> None:
+    period = calibration.period
+    for name, group in calibration.groups.items():
+        where = f"period {period!r}, group {name!r}"
+        p, s = len(group.model.parameters), group.n_draws
+        if s <= p + 2:
+            raise DataError(
+                f"{where}: {s} draws are too few for items with {p} parameters ({first_few(group.item_ids)}); "
+                f"at least {p + 3} are needed, some hundreds are sensible"
+            )
+        if name not in calibration.beta_prior_precision:
+            raise DataError(f"{where}: the population model's hyperprior is missing from beta_prior_precision")
+        shape = (*group.xi.shape[:2], len(group.features), p)
+        if group.beta.shape != shape or group.sigma.shape != (*group.xi.shape[:2], p, p):
+            raise DataError(
+                f"{where}: the population model is missing or has the wrong shape: beta {group.beta.shape} "
+                f"instead of {shape}, sigma {group.sigma.shape}"
+            )
+        if not (np.isfinite(group.beta).all() and np.isfinite(group.sigma).all()):
+            raise DataError(f"{where}: draws of the population model are not finite; recalibrate the period")
+        if np.linalg.eigvalsh(group.flat("sigma")).min() <= 0:
+            raise DataError(f"{where}: some draws of Sigma are not positive definite; recalibrate the period")
+        if group.n_items and not np.all(group.X[:, 0] == 1.0):
+            raise DataError(f"{where}: the first design column must be the intercept")
+        if group.dimension not in calibration.dimensions:
+            raise DataError(f"{where}: dimension {group.dimension!r} is not one of {calibration.dimensions}")
+    if link is None:
+        return
+    if link.period != period:
+        raise LinkError(f"period {period!r} was given the link of period {link.period!r}")
+    if link.dimensions != calibration.dimensions:
+        raise LinkError(f"period {period!r}: link has dimensions {link.dimensions}, period {calibration.dimensions}")
+    if link.A.shape[0] > calibration.n_draws:
+        raise LinkError(f"period {period!r}: link has {link.A.shape[0]} draws, the period {calibration.n_draws}")
+    if not (np.isfinite(link.A).all() and np.isfinite(link.B).all() and (link.A > 0).all()):
+        raise LinkError(f"period {period!r}: link constants must be finite with A > 0; relink the period")
