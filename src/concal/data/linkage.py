@@ -32,6 +32,10 @@ class Linkage:
     chains : dict of (dimension, period) -> tuple of str
         From the period to the reference, e.g. ``("2026Q3", "2026Q2", "2026Q1")``; ``"consensus"`` stands for all
         periods linked by then, where only their union shares enough items; empty where there is no way.
+    weakest : dict of (dimension, period) -> int
+        Shared items of the chain's weakest step.
+    items : dict of period -> dimension -> frozenset of str
+        What the plan was made from, to plan again with one more period.
     """
 
     reference: str
@@ -41,6 +45,7 @@ class Linkage:
     components: Mapping[str, tuple[tuple[str, ...], ...]]
     chains: Mapping[tuple[str, str], tuple[str, ...]]
     weakest: Mapping[tuple[str, str], int]
+    items: Mapping[str, Mapping[str, frozenset[str]]]
 
     @property
     def unlinked(self) -> tuple[tuple[str, str], ...]:
@@ -102,13 +107,14 @@ def linkage(items: ItemIds, reference: str, min_anchors: int = 10) -> Linkage:
     """
     if reference not in items:
         raise DataError(f"the reference {reference!r} is not among the periods {first_few(list(items))}")
+    known = {p: {d: frozenset(ids) for d, ids in by.items() if ids} for p, by in items.items()}
     n_items: dict[tuple[str, str], int] = {}
     shared: dict[tuple[str, str, str], int] = {}
     components: dict[str, tuple[tuple[str, ...], ...]] = {}
     chains: dict[tuple[str, str], tuple[str, ...]] = {}
     weakest: dict[tuple[str, str], int] = {}
-    for dimension in dict.fromkeys(d for by_dimension in items.values() for d in by_dimension):
-        sets = {p: frozenset(by[dimension]) for p, by in items.items() if by.get(dimension)}
+    for dimension in dict.fromkeys(d for by in known.values() for d in by):
+        sets = {p: by[dimension] for p, by in known.items() if dimension in by}
         n_items |= {(dimension, p): len(ids) for p, ids in sets.items()}
         counts = {(a, b): len(sets[a] & sets[b]) for a, b in combinations(sets, 2)}
         counts |= {(b, a): n for (a, b), n in counts.items()}
@@ -117,7 +123,7 @@ def linkage(items: ItemIds, reference: str, min_anchors: int = 10) -> Linkage:
         ways = _ways(sets, counts, reference, min_anchors)
         chains |= {(dimension, p): ways[p][0] if p in ways else () for p in sets}
         weakest |= {(dimension, p): way[1] for p, way in ways.items() if p != reference}
-    return Linkage(reference, min_anchors, n_items, shared, components, chains, weakest)
+    return Linkage(reference, min_anchors, n_items, shared, components, chains, weakest, known)
 
 
 _Way = tuple[tuple[str, ...], int]

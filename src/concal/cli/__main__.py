@@ -1,0 +1,5 @@
+"""``python -m concal.cli``."""
+
+from concal.cli import main
+
+main()
