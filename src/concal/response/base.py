@@ -185,7 +185,8 @@ class ResponseModel(ABC):
 def not_a_category(score: Array, n_categories: int) -> npt.NDArray[np.bool_]:
     """Which scores are not one of the whole numbers 0..n_categories - 1."""
     with np.errstate(invalid="ignore"):
-        return np.logical_not((score >= 0) & (score < n_categories) & (score == np.floor(score)))
+        good: npt.NDArray[np.bool_] = (score >= 0) & (score < n_categories) & (score == np.floor(score))
+    return ~good
 
 
 class Derivatives(NamedTuple):

@@ -210,4 +210,5 @@ class GPCM(ResponseModel):
         """One categorical draw per response, by inversion."""
         cumulated = np.cumsum(self.probabilities(theta, xi), axis=-1)[..., :-1]
         u = rng.random((theta.shape[0], 1))
-        return (u > cumulated).sum(axis=-1).astype(np.float64)
+        drawn: Array = (u > cumulated).sum(axis=-1).astype(np.float64)
+        return drawn

@@ -228,4 +228,5 @@ class GRM(ResponseModel):
         eta = np.exp(xi[..., 1]) * (theta - xi[..., 0])
         above = special.expit(eta[:, None] - self.thresholds(xi))
         u = rng.random((theta.shape[0], 1))
-        return (u < above).sum(axis=-1).astype(np.float64)
+        drawn: Array = (u < above).sum(axis=-1).astype(np.float64)
+        return drawn
