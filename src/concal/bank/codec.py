@@ -20,11 +20,13 @@ from concal.errors import BankError
 from concal.response import ResponseModel, make_model
 
 Result = TypeVar("Result")
+_Array = tuple[str, str, np.ndarray[Any, Any]]  # group, field, values
 ROW_GROUP = 500
 """Items per row group."""
 
 _PER_ITEM = {"X", "n_responses", "n_periods", "source", "mean", "covariance", "rhat", "ess_bulk", "ess_tail"} | {
-    *("mu", "Lambda", "m", "Omega", "Q", "h", "ess", "skewness", "kurtosis", "worst_rhat")
+    *("mu", "Lambda", "m", "Omega", "Q", "h", "ess", "skewness", "kurtosis", "worst_rhat"),
+    *("precision", "shift", "prior_precision", "prior_shift", "weight"),
 }
 
 
@@ -54,7 +56,7 @@ def write_result(writer: FolderWriter, key: str, result: Any, *, skip: tuple[str
     Frames become files of their own, ``<key>_<field>.parquet``.
     """
     plain: dict[str, Any] = {}
-    arrays: list[tuple[str, str, np.ndarray[Any, Any]]] = []
+    arrays: list[_Array] = []
     for item in fields(result):
         value = getattr(result, item.name)
         if item.name in (*skip, "groups"):
@@ -65,13 +67,13 @@ def write_result(writer: FolderWriter, key: str, result: Any, *, skip: tuple[str
             arrays.append(("", item.name, value))
         else:
             plain[item.name] = value
-    groups = {name: _describe(group, arrays, skip) for name, group in result.groups.items()}
+    groups = {name: _describe(name, group, arrays, skip) for name, group in result.groups.items()}
     writer.json(key, {"plain": plain, "groups": groups, "order": list(result.groups)})
     writer.tables(f"{key}_items", _item_tables(result.groups, groups), split=_list_columns(groups))
     writer.tables(f"{key}_arrays", [_array_table(arrays)])
 
 
-def _describe(group: Any, arrays: list[tuple[str, str, np.ndarray[Any, Any]]], skip: tuple[str, ...]) -> dict[str, Any]:
+def _describe(key: str, group: Any, arrays: list[_Array], skip: tuple[str, ...]) -> dict[str, Any]:
     """Plain fields of a group; its other arrays are appended to `arrays`."""
     plain: dict[str, Any] = {}
     shapes: dict[str, list[int]] = {}
@@ -84,7 +86,7 @@ def _describe(group: Any, arrays: list[tuple[str, str, np.ndarray[Any, Any]]], s
         elif isinstance(value, np.ndarray) and item.name in _PER_ITEM:
             shapes[item.name] = [int(n) for n in value.shape[1:]]
         elif isinstance(value, np.ndarray):
-            arrays.append((group.name, item.name, value))
+            arrays.append((key, item.name, value))
         elif isinstance(value, Mapping):
             plain[item.name] = {str(k): float(v) for k, v in value.items()}
         else:
@@ -101,9 +103,9 @@ def _item_tables(groups: Mapping[str, Any], described: Mapping[str, Mapping[str,
     columns = sorted({name for group in described.values() for name in group["shapes"]})
     kinds = {name: _kind(groups, name) for name in columns}
     schema = pa.schema([("item_id", pa.string()), ("group", pa.string()), *kinds.items()])
-    for group in groups.values():
+    for key, group in groups.items():
         n = len(group.item_ids)
-        data = [pa.array(group.item_ids, pa.string()), pa.array([group.name] * n, pa.string())]
+        data = [pa.array(group.item_ids, pa.string()), pa.array([key] * n, pa.string())]
         for name, kind in kinds.items():
             value = getattr(group, name, None)
             data.append(pa.nulls(n, kind) if value is None else _column(value, kind))
@@ -128,7 +130,7 @@ def _column(value: np.ndarray[Any, Any], kind: pa.DataType) -> pa.Array:
     )
 
 
-def _array_table(arrays: list[tuple[str, str, np.ndarray[Any, Any]]]) -> pa.Table:
+def _array_table(arrays: list[_Array]) -> pa.Table:
     return pa.table(
         {
             "group": pa.array([a[0] for a in arrays], pa.string()),

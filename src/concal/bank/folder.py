@@ -41,7 +41,7 @@ class FolderWriter:
     def json(self, key: str, content: Mapping[str, Any]) -> None:
         """Plain data."""
         path, bank_path = self.transaction.place(self.folder, f"{key}.json")
-        text = json.dumps(_encode(content), indent=1, sort_keys=True, allow_nan=False)
+        text = json.dumps(_encode(content), indent=1, allow_nan=False)
         self.files[key] = write_bytes(path, bank_path, (text + "\n").encode("ascii"))
 
     def text(self, key: str, name: str, content: bytes) -> None:
@@ -85,9 +85,9 @@ class FolderReader:
 
 
 def _encode(value: Any) -> Any:
-    """JSON has no NaN and no infinity: they become {"number": "nan"}."""
+    """JSON has no NaN and no infinity: they become {"__number__": "nan"}."""
     if isinstance(value, float) and not math.isfinite(value):
-        return {"number": repr(value)}
+        return {"__number__": repr(value)}
     if isinstance(value, Mapping):
         return {str(k): _encode(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -97,7 +97,7 @@ def _encode(value: Any) -> Any:
 
 def _decode(value: Any) -> Any:
     if isinstance(value, dict):
-        if set(value) == {"number"}:
-            return float(value["number"])
+        if set(value) == {"__number__"}:
+            return float(value["__number__"])
         return {k: _decode(v) for k, v in value.items()}
     return [_decode(v) for v in value] if isinstance(value, list) else value

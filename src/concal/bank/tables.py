@@ -1,4 +1,4 @@
-"""Calibrations, links, summaries and consensus as Parquet files; every reader gives back what was written."""
+"""Calibrations as Parquet files; reading gives back what was written, bit for bit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pyarrow as pa
 from concal.bank.codec import ROW_GROUP, read_result, write_result
 from concal.bank.folder import FolderReader, FolderWriter
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
-from concal.link.result import Link
 
 Float32 = npt.NDArray[np.float32]
 
@@ -22,7 +21,7 @@ Float32 = npt.NDArray[np.float32]
 def write_calibration(writer: FolderWriter, calibration: Calibration) -> None:
     """All of a calibration: draws, population, abilities, diagnostics."""
     shape = next(iter(calibration.groups.values())).xi.shape[:2]
-    _write_draws(writer, "draws", {n: g.xi for n, g in calibration.groups.items()}, calibration.groups)
+    write_draws(writer, "draws", {n: g.xi for n, g in calibration.groups.items()}, calibration.groups)
     writer.tables(
         "population",
         [_population_table(g) for g in calibration.groups.values()],
@@ -47,7 +46,7 @@ def write_calibration(writer: FolderWriter, calibration: Calibration) -> None:
     )
 
 
-def _write_draws(writer: FolderWriter, key: str, xi: Mapping[str, Float32], groups: Mapping[str, Any]) -> None:
+def write_draws(writer: FolderWriter, key: str, xi: Mapping[str, Float32], groups: Mapping[str, Any]) -> None:
     """A row per item, a fixed-size list per parameter, one item group after the other."""
     parameters = list(dict.fromkeys(p for g in groups.values() for p in g.model.parameters))
     sizes: list[tuple[str, int, int]] = [
@@ -122,13 +121,13 @@ def _write_abilities(writer: FolderWriter, abilities: Abilities, dimensions: tup
 
 
 def read_calibration(reader: FolderReader) -> Calibration:
-    """The calibration of a period, bit for bit as it was committed."""
+    """The calibration of a period."""
     convergence = reader.json("convergence")
     chains, draws = convergence.pop("draws_shape")
     convergence["warnings"] = tuple(convergence["warnings"])
     content = reader.json("calibration")
     extra: dict[str, dict[str, Any]] = {name: {} for name in content["order"]}
-    for name, xi in _read_draws(reader, "draws", content).items():
+    for name, xi in read_draws(reader, "draws", content).items():
         extra[name]["xi"] = xi
     _read_population(reader, content, (chains, draws), extra)
     hyperprior = {
@@ -143,13 +142,15 @@ def read_calibration(reader: FolderReader) -> Calibration:
     return read_result(reader, "calibration", Calibration, GroupDraws, extra)
 
 
-def _read_draws(reader: FolderReader, key: str, content: Mapping[str, Any]) -> dict[str, Float32]:
+def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any]) -> dict[str, Float32]:
+    """Draws of every group in a file: (chain, draw, item, parameter); `content` describes the groups."""
     table = reader.table(key)
     found: dict[str, Float32] = {}
     start = 0
     with reader.part(key) as part:
         chains, draws = int(str(part.meta["chains"])), int(str(part.meta["draws"]))
-    for name in content["order"]:
+        order = dict.fromkeys(str(row_group[0]) for row_group in part.meta["row_groups"])  # type: ignore[attr-defined]
+    for name in order:
         described = content["groups"][name]
         n, parameters = described["n_items"], described["plain"]["model"]["parameters"]
         xi = np.empty((chains, draws, n, len(parameters)), dtype=np.float32)
@@ -234,52 +235,4 @@ def _read_abilities(reader: FolderReader, dimensions: tuple[str, ...], shape: tu
         draw_mean=by_draw("draw_mean", k),
         draw_sd=by_draw("draw_sd", k),
         correlation=by_draw("correlation", k, k),
-    )
-
-
-def write_link(writer: FolderWriter, link: Link) -> None:
-    """A link: ``links.parquet`` with a row per draw and dimension, its anchors, and how it was found."""
-    n, k = link.A.shape
-    writer.frame(
-        "links",
-        pl.DataFrame(
-            {
-                "draw": np.repeat(np.arange(n), k),
-                "dimension": list(link.dimensions) * n,
-                "A": np.ravel(link.A),
-                "B": np.ravel(link.B),
-            }
-        ),
-    )
-    for name in ("anchors", "diagnostics", "methods"):
-        writer.frame(f"link_{name}", getattr(link, name))
-    writer.json(
-        "link",
-        {
-            "period": link.period,
-            "reference": link.reference,
-            "dimensions": link.dimensions,
-            "path": link.path,
-            "converged": {name: float(share) for name, share in link.converged.items()},
-            "warnings": link.warnings,
-        },
-    )
-
-
-def read_link(reader: FolderReader) -> Link:
-    """The link of a period."""
-    content = reader.json("link")
-    frame, k = reader.frame("links"), len(content["dimensions"])
-    return Link(
-        period=content["period"],
-        reference=content["reference"],
-        dimensions=tuple(content["dimensions"]),
-        A=frame["A"].to_numpy().reshape(-1, k).copy(),
-        B=frame["B"].to_numpy().reshape(-1, k).copy(),
-        anchors=reader.frame("link_anchors"),
-        path={name: tuple(path) for name, path in content["path"].items()},
-        converged=content["converged"],
-        diagnostics=reader.frame("link_diagnostics"),
-        methods=reader.frame("link_methods"),
-        warnings=tuple(content["warnings"]),
     )

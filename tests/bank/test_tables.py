@@ -1,0 +1,166 @@
+"""Every result reads back as it was written, and any tool can read the files."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from concal.bank.folder import FolderReader, FolderWriter
+from concal.bank.parquet import read_table
+from concal.bank.results import (
+    read_consensus,
+    read_link,
+    read_summary,
+    read_totals,
+    write_consensus,
+    write_link,
+    write_summary,
+    write_totals,
+)
+from concal.bank.store import Store, Transaction
+from concal.bank.tables import read_calibration, read_item_draws, write_calibration
+from concal.bank.upkeep import check_file
+from concal.calibrate.result import Calibration
+from concal.combine.periods import combine
+from concal.combine.summary import summarise_period
+from concal.combine.totals import sum_periods
+from concal.data.check import check_period
+from concal.errors import BankError
+from concal.link.result import Link
+
+from .programme import SPEC, fake_calibrator, items_table, responses_table, same
+
+
+def calibrated(period: str, first: int = 0) -> Calibration:
+    checked = check_period(responses_table(period, first), items_table(), SPEC, period=period)
+    return fake_calibrator(checked.data, SPEC, period=period, seed=1)
+
+
+@pytest.fixture
+def writer(store: Store) -> FolderWriter:
+    return FolderWriter(Transaction.begin(store), "part")
+
+
+def published(writer: FolderWriter) -> FolderReader:
+    writer.transaction.publish()
+    return FolderReader(writer.transaction.store, writer.files)
+
+
+def test_calibration(writer: FolderWriter) -> None:
+    calibration = calibrated("Q1")
+    write_calibration(writer, calibration)
+    same(read_calibration(published(writer)), calibration)
+
+
+def test_calibration_of_another_engine(writer: FolderWriter) -> None:
+    calibration = replace(calibrated("Q1"), abilities=None)
+    write_calibration(writer, calibration)
+    same(read_calibration(published(writer)), calibration)
+
+
+def test_draws_of_some_items(writer: FolderWriter) -> None:
+    calibration = calibrated("Q1")
+    write_calibration(writer, calibration)
+    reader = published(writer)
+    draws = read_item_draws(reader, ["e03", "v01", "unknown"])
+    assert list(draws) == ["e03", "v01"]
+    for item, values in draws.items():
+        group = calibration.groups["essay" if item[0] == "e" else "vocabulary"]
+        np.testing.assert_array_equal(values, group.xi[:, :, group.item_ids.index(item)])
+
+
+def test_link_summary_totals_consensus(writer: FolderWriter) -> None:
+    first, second = calibrated("Q1"), calibrated("Q2", 3)
+    rng = np.random.default_rng(3)
+    A, B = np.exp(rng.normal(0, 0.1, (100, 2))), rng.normal(0, 0.1, (100, 2))
+    anchors = pl.DataFrame({"item_id": ["v01"], "kept": [True], "residual": [0.1], "dropped_by": [None]})
+    path = {"reading": ("Q2", "Q1")}
+    link = Link("Q2", "Q1", first.dimensions, A, B, anchors, path, {"reading": 1.0}, warnings=("x",))
+    write_link(writer, link)
+    summary = summarise_period(second, link)
+    write_summary(writer, summary)
+    totals = sum_periods([summarise_period(first), summary], 2.0)
+    write_totals(writer, totals)
+    consensus = combine([(first, None), summary])
+    rng_draws = {n: rng.normal(size=(7, len(g.item_ids), g.mean.shape[1])) for n, g in consensus.groups.items()}
+    consensus = replace(consensus, joint={n: v.astype(np.float32) for n, v in rng_draws.items()})
+    write_consensus(writer, consensus)
+    reader = published(writer)
+    same(read_link(reader), link)
+    same(read_summary(reader), summary)
+    same(read_totals(reader), totals)
+    same(read_consensus(reader), consensus)
+    assert read_consensus(reader, joint=False).joint is None
+
+
+def test_any_tool_reads_the_files(writer: FolderWriter) -> None:
+    calibration = calibrated("Q1")
+    write_calibration(writer, calibration)
+    reader = published(writer)
+    path = writer.transaction.store.root / writer.files["draws"].path
+    frame = pl.read_parquet(path)
+    assert frame.columns == ["item_id", "group", "d", "log_a", "c_1", "c_2"]
+    np.testing.assert_array_equal(frame["d"][0].to_numpy(), calibration.groups["vocabulary"].xi[:, :, 0, 0].ravel())
+    column = pq.ParquetFile(path).metadata.row_group(0).column(2)
+    assert "BYTE_STREAM_SPLIT" in column.encodings
+    assert column.compression == "ZSTD"
+    assert read_table(reader.store, reader.entry("abilities")).num_rows == 60
+
+
+@pytest.mark.parametrize("key", ["draws", "population", "abilities", "calibration", "calibration_items"])
+def test_flipped_bytes_and_truncations_are_noticed(writer: FolderWriter, key: str) -> None:
+    write_calibration(writer, calibrated("Q1"))
+    reader = published(writer)
+    entry = reader.entry(key)
+    path = reader.store.root / entry.path
+    good = path.read_bytes()
+    rng = np.random.default_rng(4)
+    places = {0, 3, len(good) - 1, len(good) - 5, *rng.integers(0, len(good), 60).tolist()}
+    for place in places:
+        bad = bytearray(good)
+        bad[place] ^= 1 << int(rng.integers(8))
+        path.write_bytes(bytes(bad))
+        with pytest.raises(BankError, match=entry.path):
+            read_calibration(reader)
+        with pytest.raises(BankError, match=entry.path):
+            check_file(reader.store, entry)
+        if key == "draws":
+            _part_is_right_or_refused(reader, place, good)
+        path.write_bytes(good[:place])
+        with pytest.raises(BankError, match=entry.path):
+            read_calibration(reader)
+    path.unlink()
+    with pytest.raises(BankError, match="missing"):
+        read_calibration(reader)
+    with pytest.raises(BankError, match="missing"):
+        check_file(reader.store, entry)
+
+
+def _part_is_right_or_refused(reader: FolderReader, place: int, good: bytes) -> None:
+    """A read of one row group verifies what it touches: damage elsewhere does not stop it, damage here does."""
+    calibration = calibrated("Q1")
+    for item in ("v00", "e00"):
+        try:
+            draws = read_item_draws(reader, [item])
+        except BankError as error:
+            assert "draws.parquet" in str(error)  # noqa: PT017
+            continue
+        group = calibration.groups["essay" if item[0] == "e" else "vocabulary"]
+        np.testing.assert_array_equal(draws[item], group.xi[:, :, 0])
+
+
+def test_page_checksums_are_written_for_other_readers(writer: FolderWriter, tmp_path: Path) -> None:
+    write_calibration(writer, calibrated("Q1"))
+    reader = published(writer)
+    path = reader.store.root / reader.entry("draws").path
+    data = bytearray(path.read_bytes())
+    place = pq.ParquetFile(path).metadata.row_group(0).column(2).data_page_offset + 200
+    data[place] ^= 4
+    (tmp_path / "bad.parquet").write_bytes(bytes(data))
+    with pytest.raises(OSError, match="CRC"):
+        pq.read_table(tmp_path / "bad.parquet", page_checksum_verification=True)
