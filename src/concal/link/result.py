@@ -34,6 +34,8 @@ class Link:
     methods : polars DataFrame
         How (A, B) at the posterior means moves between linking methods.
     warnings : tuple of str
+    draw_index : (draws,) int64 or None
+        Which of the period's draws (chains joined) the rows belong to; None: all of them, in order.
     """
 
     period: str
@@ -47,6 +49,7 @@ class Link:
     diagnostics: pl.DataFrame = field(default_factory=pl.DataFrame)
     methods: pl.DataFrame = field(default_factory=pl.DataFrame)
     warnings: tuple[str, ...] = ()
+    draw_index: npt.NDArray[np.int64] | None = None
 
 
 def identity_link(period: str, dimensions: tuple[str, ...], n_draws: int) -> Link:

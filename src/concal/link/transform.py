@@ -1,0 +1,96 @@
+r"""What a link does to draws: items, population and abilities on the reference metric.
+
+With D = diag(A, 1, ..., 1) and t = (B, -log A, 0, ...), draw by draw:
+:math:`\xi\to D\xi + t`, :math:`X\beta\to D(X\beta) + t`, :math:`\Sigma\to D\Sigma D`, :math:`\theta\to A\theta + B`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate.result import Abilities, GroupDraws
+from concal.link.result import Link
+
+Array = npt.NDArray[np.float64]
+
+
+def used_draws(link: Link, n_draws: int) -> npt.NDArray[np.int64]:
+    """Which of a period's draws (chains joined) the link's rows belong to."""
+    if link.draw_index is not None:
+        return link.draw_index
+    if link.A.shape[0] != n_draws:
+        raise ValueError(f"the link of {link.period!r} has {link.A.shape[0]} draws, the period {n_draws}")
+    return np.arange(n_draws)
+
+
+def _constants(group: GroupDraws, link: Link) -> tuple[Array, Array, npt.NDArray[np.int64]]:
+    k = link.dimensions.index(group.dimension)
+    return link.A[:, k], link.B[:, k], used_draws(link, group.n_draws)
+
+
+def linked_xi(group: GroupDraws, link: Link) -> Array:
+    """Items of a group on the reference metric, (draws, items, parameters) float64."""
+    A, B, draws = _constants(group, link)
+    xi = group.xi.reshape(-1, *group.xi.shape[2:])[draws].astype(np.float64)
+    return group.model.change_metric(xi, A[:, None], B[:, None])
+
+
+def linked_beta(group: GroupDraws, link: Link, name: str = "beta") -> Array:
+    """Population coefficients on the reference metric, (draws, features, parameters).
+
+    The d column is scaled by A and the intercepts are shifted by t: the intercept is the first feature. With
+    ``name="beta_mean"`` the conditional means of beta move the same way.
+    """
+    A, B, draws = _constants(group, link)
+    beta = group.flat(name)[draws]
+    beta[:, :, 0] *= A[:, None]
+    beta[:, 0, 0] += B
+    beta[:, 0, 1] -= np.log(A)
+    return beta
+
+
+def linked_sigma(group: GroupDraws, link: Link) -> Array:
+    """Population covariances on the reference metric, (draws, parameters, parameters)."""
+    A, _, draws = _constants(group, link)
+    sigma = group.flat("sigma")[draws]
+    sigma[:, 0, :] *= A[:, None]
+    sigma[:, :, 0] *= A[:, None]
+    return sigma
+
+
+@dataclass(frozen=True)
+class LinkedAbilities:
+    """Abilities on the reference metric.
+
+    Attributes
+    ----------
+    mean, sd : (persons, dimensions)
+        Posterior mean and SD of each examinee, the link's uncertainty included.
+    draw_mean, draw_sd : (draws, dimensions)
+        Mean and SD over the examinees, draw by draw.
+    """
+
+    mean: Array
+    sd: Array
+    draw_mean: Array
+    draw_sd: Array
+
+
+def linked_abilities(abilities: Abilities, link: Link) -> LinkedAbilities:
+    r"""Abilities on the reference metric.
+
+    A period keeps each examinee's mean m and SD s, not the draws, so the examinee's ability is taken as independent of
+    the link: mean :math:`\bar A m + \bar B`, variance :math:`E[A^2]s^2 + Var(A)m^2 + 2Cov(A, B)m + Var(B)`.
+    """
+    draw_mean = abilities.draw_mean.reshape(-1, abilities.draw_mean.shape[-1])
+    draw_sd = abilities.draw_sd.reshape(-1, abilities.draw_sd.shape[-1])
+    draws = used_draws(link, draw_mean.shape[0])
+    A, B = link.A, link.B
+    a, b = A.mean(axis=0), B.mean(axis=0)
+    cov = ((A - a) * (B - b)).mean(axis=0)
+    m = abilities.mean
+    variance = (A**2).mean(axis=0) * abilities.sd**2 + A.var(axis=0) * m**2 + 2.0 * cov * m + B.var(axis=0)
+    return LinkedAbilities(a * m + b, np.sqrt(np.maximum(variance, 0.0)), A * draw_mean[draws] + B, A * draw_sd[draws])

@@ -1,0 +1,69 @@
+"""Synthetic calibrations: known items, posterior noise as a period of finite size would leave it."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pytest
+
+from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.response import make_model
+
+
+def build(period, items, *, A=1.0, B=0.0, n_draws=100, noise=0.1, seed=0, counts=None, rhat=None, n_persons=20):
+    """A calibration whose own metric is theta = (theta_ref - B) / A.
+
+    `items`: dict of group -> (dimension, model, item_ids, xi on the reference metric (items, p)). Every item's
+    posterior is centred at truth plus noise; draws scatter around that with SD `noise`.
+    """
+    rng = np.random.default_rng(seed)
+    groups, dimensions = {}, []
+    for name, (dimension, model, ids, xi_ref) in items.items():
+        if dimension not in dimensions:
+            dimensions.append(dimension)
+        xi = model.change_metric(np.asarray(xi_ref), 1.0 / A, -B / A)
+        n, p = xi.shape
+        scale = np.array([noise] * 2 + [0.5 * noise] * (p - 2))
+        center = xi + scale * rng.normal(size=(n, p))
+        draws = center + scale * rng.normal(size=(4, n_draws // 4, n, p))
+        n_responses = np.full(n, 200) if counts is None else np.array([counts.get(i, 200) for i in ids])
+        worst = np.ones((n, p)) if rhat is None else np.array([[rhat.get(i, 1.0)] * p for i in ids])
+        beta = np.tile(xi.mean(axis=0), (4, n_draws // 4, 1, 1)) + 0.02 * rng.normal(size=(4, n_draws // 4, 1, p))
+        sigma = np.tile(np.cov(xi.T) + 0.1 * np.eye(p), (4, n_draws // 4, 1, 1))
+        groups[name] = GroupDraws(
+            name, dimension, model, tuple(ids), ("Intercept",), np.ones((n, 1)), draws.astype(np.float32), beta, sigma,
+            n_responses.astype(np.int64), worst, np.full((n, p), 500.0), np.full((n, p), 500.0),
+        )  # fmt: skip
+    dims = tuple(dimensions)
+    shape = (4, n_draws // 4, len(dims))
+    abilities = Abilities(
+        pl.Series("person_id", [f"{period}-{i}" for i in range(n_persons)]),
+        rng.normal(size=(n_persons, len(dims))),
+        np.full((n_persons, len(dims)), 0.3),
+        np.full((n_persons, len(dims)), 30),
+        0.05 * rng.normal(size=shape),
+        1.0 + 0.05 * rng.normal(size=shape),
+        np.tile(np.eye(len(dims)), (4, n_draws // 4, 1, 1)),
+    )
+    convergence = Convergence(True, 1000, 500, 1, 1.0, 1.01, 500.0, 1.0)
+    precision = {name: 0.01 * np.eye(1) for name in groups}
+    return Calibration(period, dims, groups, abilities, convergence, 0.01, precision, 1)
+
+
+def some_items(n, model="2pl", *, prefix="i", seed=1, categories=None):
+    """Item ids and xi on the reference metric."""
+    rng = np.random.default_rng(seed)
+    m = make_model(model, categories)
+    sd = np.array(m.prior.sd)
+    xi = np.array(m.prior.mean) + np.minimum(sd, 1.0) * rng.normal(size=(n, len(m.parameters)))
+    return m, tuple(f"{prefix}{k:04d}" for k in range(n)), xi
+
+
+@pytest.fixture(scope="session")
+def make_calibration():
+    return build
+
+
+@pytest.fixture(scope="session")
+def make_items():
+    return some_items
