@@ -144,7 +144,7 @@ _sqrt, _abs, _rint = _unary("sqrt"), _unary("fabs"), _unary("rint")
 
 
 def _extreme(comparison: str) -> Any:
-    """The larger or smaller of two values by compare and select: one instruction, unlike LLVM's NaN-aware intrinsics."""
+    """The larger or smaller of two values by compare and select: one instruction, unlike NaN-aware intrinsics."""
 
     @intrinsic
     def apply(typingctx: Any, x: Any, y: Any) -> Any:
@@ -527,6 +527,8 @@ def _where_less(x: Any, y: Any, then: Any, otherwise: Any) -> Any:
 def _load(par: Any, k: Any) -> Any:
     if isinstance(par, types.BaseTuple):  # (array of rows, item): lanes of the item's row k
         return lambda par, k: row(par[0], (par[1], k))
+    if par.ndim == 2:  # rows of lanes, such as a kernel's own output
+        return lambda par, k: row(par, (k,))
     return lambda par, k: par[k]
 
 
@@ -613,3 +615,15 @@ def _call_curve(tag: Any, eta: Any, par: Any) -> Any:
 def empty_lanes(*shape: int, dtype: Any = np.float32) -> Any:
     """An array with a trailing lane axis, (*shape, LANES)."""
     return np.zeros((*shape, LANES), dtype=dtype)
+
+
+def as_double(x: Any) -> Any:
+    """Lanes (or a number) in float64, whatever they are now."""
+    return np.asarray(x, dtype=np.float64)
+
+
+@overload(as_double, strict=False, jit_options=_INLINE)
+def _as_double(x: Any) -> Any:
+    if isinstance(x, LanesType) and x.bits == 64:
+        return lambda x: x
+    return lambda x: widen(x)

@@ -1,0 +1,152 @@
+"""A period's responses laid out for the passes: by examinee and by item, and cut into chunks for threads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.data.period import GroupData, PeriodData
+from concal.errors import ConvergenceError, first_few
+from concal.response import ResponseModel
+
+Array = npt.NDArray[np.float64]
+CHUNK_PERSONS = 2048
+CHUNK_RESPONSES = 60_000
+
+
+@dataclass(frozen=True)
+class Standardisation:
+    r"""Design columns centred and scaled for the sampler: X_s = X T, so beta_user = T beta_s."""
+
+    X: Array
+    to_user: Array  # T, (features, features)
+    singular: Array  # eigenvalues of X_s' X_s
+    vectors: Array  # its eigenvectors, by columns
+
+
+@dataclass(frozen=True)
+class GroupLayout:
+    """One group's responses in both orders (CSR), with its standardised design."""
+
+    name: str
+    model: ResponseModel
+    dim: int
+    n_items: int
+    design: Standardisation
+    person_start: npt.NDArray[np.int64]
+    person_item: npt.NDArray[np.int32]
+    person_score: npt.NDArray[np.float32]
+    item_start: npt.NDArray[np.int64]
+    item_person: npt.NDArray[np.int32]
+    item_score: npt.NDArray[np.float32]
+    item_chunks: tuple[tuple[int, int], ...]
+
+    @property
+    def p(self) -> int:
+        """Coordinates of xi."""
+        return len(self.model.parameters)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A period laid out; chunks never depend on the number of threads."""
+
+    dimensions: tuple[str, ...]
+    n_persons: int
+    n_responses: int
+    populations: tuple[str, ...]
+    population: npt.NDArray[np.int32]
+    population_sizes: npt.NDArray[np.int64]
+    groups: tuple[GroupLayout, ...]
+    person_chunks: tuple[tuple[int, int], ...]
+
+    @property
+    def D(self) -> int:
+        """Number of dimensions."""
+        return len(self.dimensions)
+
+
+def lay_out(data: PeriodData) -> Layout:
+    """Index a period for the passes; what cannot be identified is refused here, before sampling."""
+    _refuse_unidentified(data)
+    n = len(data.person_ids)
+    dimension = {name: k for k, name in enumerate(data.dimensions)}
+    groups = tuple(_lay_out_group(g, dimension[g.dimension], n) for g in data.groups.values())
+    sizes = np.bincount(data.population, minlength=len(data.populations)).astype(np.int64)
+    chunks = tuple((lo, min(lo + CHUNK_PERSONS, n)) for lo in range(0, n, CHUNK_PERSONS))
+    return Layout(
+        data.dimensions, n, data.n_responses, data.populations, data.population.astype(np.int32), sizes, groups, chunks
+    )
+
+
+def _lay_out_group(group: GroupData, dim: int, n_persons: int) -> GroupLayout:
+    score = group.model.encode_score(group.score).astype(np.float32)
+    n_items = len(group.item_ids)
+    by_person = np.lexsort((group.item, group.person))
+    by_item = np.lexsort((group.person, group.item))
+    person_start = np.concatenate([[0], np.cumsum(np.bincount(group.person, minlength=n_persons))]).astype(np.int64)
+    item_start = np.concatenate([[0], np.cumsum(np.bincount(group.item, minlength=n_items))]).astype(np.int64)
+    return GroupLayout(
+        group.name,
+        group.model,
+        dim,
+        n_items,
+        standardise(group.X),
+        person_start,
+        np.ascontiguousarray(group.item[by_person], dtype=np.int32),
+        score[by_person],
+        item_start,
+        np.ascontiguousarray(group.person[by_item], dtype=np.int32),
+        score[by_item],
+        _balanced_chunks(item_start),
+    )
+
+
+def _balanced_chunks(start: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
+    """Runs of items with about `CHUNK_RESPONSES` responses each, at least one item and at most 1,024."""
+    chunks, lo, n = [], 0, start.shape[0] - 1
+    while lo < n:
+        hi = int(np.searchsorted(start, start[lo] + CHUNK_RESPONSES, side="right")) - 1
+        hi = min(max(hi, lo + 1), lo + 1024, n)
+        chunks.append((lo, hi))
+        lo = hi
+    return tuple(chunks)
+
+
+def standardise(X: Array) -> Standardisation:
+    """Centre and scale every column but the intercept (the first)."""
+    centre, scale = X.mean(axis=0), X.std(axis=0)
+    centre[0], scale[0] = 0.0, 1.0
+    to_user = np.diag(1.0 / scale)
+    to_user[0] = -centre / scale
+    to_user[0, 0] = 1.0
+    Xs = X @ to_user
+    singular, vectors = np.linalg.eigh(Xs.T @ Xs)
+    return Standardisation(Xs, to_user, singular, vectors)
+
+
+def _refuse_unidentified(data: PeriodData) -> None:
+    loaded = {g.dimension for g in data.groups.values() if len(g.item_ids)}
+    empty = [d for d in data.dimensions if d not in loaded]
+    if empty:
+        raise ConvergenceError(
+            f"period {data.period!r}: no item loads on dimension {first_few(empty)}; "
+            "add items of that dimension or take it out of bank.dimensions"
+        )
+    for g in data.groups.values():
+        n, k = g.X.shape
+        if n <= k:
+            raise ConvergenceError(
+                f"period {data.period!r}, group {g.name!r}: {n} items cannot identify {k} feature coefficients; "
+                "use a shorter formula, merge groups, or wait for more items"
+            )
+        if np.linalg.matrix_rank(standardise(g.X).X) < k:
+            raise ConvergenceError(
+                f"period {data.period!r}, group {g.name!r}: the feature columns {first_few(g.features)} are collinear "
+                "in this period; drop one"
+            )
+    for m, name in enumerate(data.populations):
+        if not np.any(data.population == m):
+            raise ConvergenceError(f"no examinee in population {name!r}")

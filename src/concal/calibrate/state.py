@@ -1,0 +1,87 @@
+"""The state of the chains: everything a sweep changes, and nothing else (so it is what a checkpoint saves)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate.layout import GroupLayout, Layout
+from concal.response.lanes import LANES
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass
+class GroupState:
+    """One group's items and population model; the last axis is the lane (chain).
+
+    Attributes
+    ----------
+    xi : (items, p, LANES) float64
+    beta : (features, p, LANES) float64
+        On the standardised design.
+    beta_mean : (features, p, LANES) float64
+        Conditional mean the last beta was drawn around.
+    sigma : (LANES, p, p) float64
+    sd_mixing : (LANES, p) float64
+        Auxiliary scales of the half-t prior on sqrt(diag(Sigma)).
+    mean : (items, p, LANES) float64
+        X beta.
+    par : (items, rows, LANES) float32
+        Kernel parameters of xi.
+    """
+
+    xi: Array
+    beta: Array
+    beta_mean: Array
+    sigma: Array
+    sd_mixing: Array
+    mean: Array
+    par: npt.NDArray[np.float32]
+
+
+@dataclass
+class State:
+    """All chains.
+
+    `theta` is (persons, D, LANES) float32; `mu` (populations, D, LANES) and `R` (populations, LANES, D, D) the ability
+    distributions, the first population's fixed to mean zero and unit variances.
+    """
+
+    sweep: int
+    theta: npt.NDArray[np.float32]
+    mu: Array
+    R: Array
+    groups: list[GroupState]
+
+
+def kernel_parameters(group: GroupLayout, xi: Array) -> npt.NDArray[np.float32]:
+    """Rows the kernels read, (items, rows, LANES) float32, from xi (items, p, LANES)."""
+    rows = group.model.kernel_parameters(np.moveaxis(xi, 1, 2))
+    return np.ascontiguousarray(np.moveaxis(rows, 2, 1), dtype=np.float32)
+
+
+def jacobian(group: GroupLayout, xi: Array) -> Array:
+    """d psi / d extras for every item and lane, (items, q, q, LANES)."""
+    return np.ascontiguousarray(np.moveaxis(group.model.extras_jacobian(np.moveaxis(xi, 1, 2)), 1, 3))
+
+
+def initial_state(layout: Layout, seed: int) -> State:
+    """Abilities at zero, items scattered around the prior's centre: different in every chain."""
+    rng = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
+    groups = []
+    for g in layout.groups:
+        centre, sd = np.array(g.model.prior.mean), np.array(g.model.prior.sd)
+        k = g.design.X.shape[1]
+        beta = np.zeros((k, g.p, LANES))
+        beta[0] = centre[:, None]
+        xi = centre[None, :, None] + 0.3 * sd[None, :, None] * rng.standard_normal((g.n_items, g.p, LANES))
+        sigma = np.broadcast_to(np.diag(sd**2), (LANES, g.p, g.p)).copy()
+        mean = np.broadcast_to(centre[None, :, None], xi.shape).copy()
+        groups.append(GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, kernel_parameters(g, xi)))
+    M, D = len(layout.populations), layout.D
+    theta = (0.1 * rng.standard_normal((layout.n_persons, D, LANES))).astype(np.float32)
+    R = np.broadcast_to(np.eye(D), (M, LANES, D, D)).copy()
+    return State(0, theta, np.zeros((M, D, LANES)), R, groups)
