@@ -20,6 +20,7 @@ from concal.data.basis import (
     polynomial_basis,
     spline_basis,
 )
+from concal.data.findings import counted, some
 from concal.errors import DataError, first_few
 from concal.formula import (
     Arithmetic,
@@ -64,15 +65,16 @@ class Features:
             if column.dtype.is_float():
                 bad = bad | ~column.is_finite().fill_null(False)
             if bad.any():
-                problems.append(f"{name!r} is missing or not finite for {int(bad.sum())} items: {self.ids(bad)}")
+                problems.append(f"{name!r} is missing or not finite for {self.ids(bad)}")
         if problems:
             raise DataError(
                 f"{self.where}: {'; '.join(problems)}; fill in the features or take them out of the formula"
             )
 
     def ids(self, which: pl.Series) -> str:
-        """The first few items that have it."""
-        return first_few(self.items.filter(which)["item_id"].to_list())
+        """How many items have it, and the first few."""
+        ids = self.items.filter(which)["item_id"]
+        return f"{counted(ids.len(), 'item')}: {some(ids)}"
 
     def is_category(self, factor: Factor) -> bool:
         """Text columns and C(...) are categories; what a column was at first sight it must stay."""
@@ -144,12 +146,12 @@ class Features:
         if not new.any():
             return
         names = levels.filter(new).unique(maintain_order=True).to_list()
-        text = f"{self.where}: {key} has {len(names)} levels no earlier period had ({first_few(names)})"
-        text += f", {int(new.sum())} items: {self.ids(new)}"
+        text = f"{self.where}: {key} has {counted(len(names), 'level')} no earlier period had ({first_few(names)})"
+        text += f", {self.ids(new)}"
         if self.unseen_level == "error":
-            hint = ""
-            if near := get_close_matches(str(names[0]), stored["levels"], n=1):
-                hint = f"; nearest known level: {near[0]!r}"
+            alike = {level.casefold(): level for level in stored["levels"]}
+            near = get_close_matches(str(names[0]).casefold(), list(alike), n=1)
+            hint = f"; nearest known level: {alike[near[0]]!r}" if near else ""
             raise DataError(f'{text}{hint}; correct the level, or set data.unseen_level = "mean"')
         self.warnings.append(f"{text}; coded as the mean over the known items")
 
@@ -160,7 +162,7 @@ class Features:
         if beyond.any():
             self.warnings.append(
                 f"{self.where}: {key} is held constant beyond [{low:g}, {high:g}], the range it was set up for: "
-                f"{int(beyond.sum())} items: {self.ids(beyond)}"
+                f"{self.ids(beyond)}"
             )
 
     def number(self, node: Arithmetic, learn: bool = False) -> Array:
@@ -169,7 +171,7 @@ class Features:
             values = np.broadcast_to(self.evaluate(node, learn), (self.items.height,))
         bad = pl.Series(~np.isfinite(values))
         if bad.any():
-            raise DataError(f"{self.where}: {node} is not a finite number for {int(bad.sum())} items: {self.ids(bad)}")
+            raise DataError(f"{self.where}: {node} is not a finite number for {self.ids(bad)}")
         return values
 
     def evaluate(self, node: Arithmetic, learn: bool) -> Array:

@@ -1,0 +1,175 @@
+"""The house rules that a reader cannot see at a glance: imports point one way, only `response` knows formats."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import concal
+from concal.response import model_class, model_names
+
+ROOT = Path(concal.__file__).parent
+ORDER = [
+    {"errors"},
+    {"formula", "names"},
+    {"response"},
+    {"spec"},
+    {"data", "simulate"},
+    {"calibrate"},
+    {"link"},
+    {"combine"},
+    {"bank"},
+    {"score"},
+    {"evaluate"},
+    {"report"},
+    {"cli"},
+]
+LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+FILES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(ROOT).parts[0].removesuffix(".py")
+
+
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def imported_modules(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of every import, wherever it stands in the file."""
+    package = ["concal", *path.relative_to(ROOT).with_suffix("").parts]
+    for node in ast.walk(tree_of(path)):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = [*package[: -node.level], *([node.module] if node.module else [])] if node.level else [node.module]
+            name = ".".join(str(part) for part in base)
+            yield from ((node.lineno, f"{name}.{alias.name}") for alias in node.names)
+
+
+def wrong_way(path: Path) -> list[str]:
+    here, found = room_of(path), []
+    for line, name in imported_modules(path):
+        parts = name.split(".")
+        if parts[0] != "concal" or len(parts) < 2 or parts[1].startswith("__"):
+            continue
+        there = parts[1]
+        if there not in LEVEL:
+            found.append(f"{path.relative_to(ROOT)}:{line} imports {name}; give the room {there!r} a place in ORDER")
+        elif there != here and LEVEL[there] >= LEVEL[here]:
+            found.append(f"{path.relative_to(ROOT)}:{line} imports {name}: {here} may not know {there}")
+    return found
+
+
+FAMILY_CLASSES = {model_class(name).__name__ for name in model_names()} | {
+    f"{model_class(name).__name__}Tag" for name in model_names()
+}
+FAMILY_MODULES = {model_class(name).__module__ for name in model_names()}
+
+
+def asks_format(path: Path) -> list[str]:
+    """Comparisons with model names, instance tests on model classes, tables keyed by model, imports of families."""
+    tree, found = tree_of(path), []
+    for line, name in imported_modules(path):
+        if any(name == module or name.startswith(f"{module}.") for module in FAMILY_MODULES):
+            found.append(f"{path.name}:{line} imports the family {name}")
+    for node in ast.walk(tree):
+        what = None
+        if isinstance(node, ast.Compare) and names_a_model([node.left, *node.comparators]):
+            what = "compares with a model name"
+        elif isinstance(node, ast.match_case) and names_a_model([node.pattern]):
+            what = "matches a model name"
+        elif isinstance(node, ast.Dict) and names_a_model([k for k in node.keys if k is not None]):
+            what = "has a table keyed by model names"
+        elif isinstance(node, ast.Call) and called(node) in ("isinstance", "issubclass"):
+            mentioned = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
+            mentioned |= {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
+            if mentioned & FAMILY_CLASSES:
+                what = "tests for a model class"
+        if what:
+            line = getattr(node, "lineno", None) or node.pattern.lineno
+            found.append(f"{path.relative_to(ROOT)}:{line} {what}")
+    return found
+
+
+def names_a_model(nodes: list[ast.AST]) -> bool:
+    """A model name among the constants; "beta" is also a population parameter, so it counts only beside a model."""
+    constants = {
+        n.value for node in nodes for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
+    }
+    hit = constants & set(model_names())
+    beside_model = any("model" in ast.unparse(node) for node in nodes if not isinstance(node, ast.pattern))
+    return bool(hit - {"beta"}) or ("beta" in hit and beside_model)
+
+
+def called(node: ast.Call) -> str:
+    return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
+
+
+def runs_code(path: Path) -> list[str]:
+    """Ways to turn stored data into running code."""
+    forbidden = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
+    found = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for line, name in imported_modules(path)
+        if name.split(".")[0] in forbidden
+    ]
+    for node in ast.walk(tree_of(path)):
+        if not isinstance(node, ast.Call):
+            continue
+        if isinstance(node.func, ast.Name) and node.func.id in ("eval", "exec", "compile", "__import__"):
+            found.append(f"{path.relative_to(ROOT)}:{node.lineno} calls {node.func.id}")
+        for keyword in node.keywords:
+            if keyword.arg == "allow_pickle" and getattr(keyword.value, "value", True) is not False:
+                found.append(f"{path.relative_to(ROOT)}:{node.lineno} allows pickles")
+    return found
+
+
+def test_every_room_has_a_place():
+    assert {room_of(p) for p in FILES} <= set(LEVEL)
+
+
+@pytest.mark.parametrize("rule", [wrong_way, runs_code])
+def test_house_rule(rule):
+    assert [problem for path in FILES for problem in rule(path)] == []
+
+
+def test_only_response_knows_formats():
+    assert [problem for path in FILES if room_of(path) != "response" for problem in asks_format(path)] == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "room", "source"),
+    [
+        (wrong_way, "data", "from concal.bank import store"),
+        (wrong_way, "link", "def f():\n    import concal.combine.summary"),
+        (wrong_way, "spec", "from concal.data.read import read_table"),
+        (asks_format, "link", "def f(model):\n    return model.name == '2pl'"),
+        (asks_format, "link", "def f(group):\n    return group.model in ('gpcm', 'grm')"),
+        (asks_format, "link", "def f(model):\n    return model.name != 'beta'"),
+        (asks_format, "link", "def f(m):\n    match m.name:\n        case 'grm':\n            return 1"),
+        (asks_format, "link", "def f(m):\n    return {'2pl': 1, '3pl': 2}[m.name]"),
+        (asks_format, "link", "def f(m):\n    return isinstance(m, (int, GPCM))"),
+        (asks_format, "link", "from concal.response.gpcm import GPCM"),
+        (asks_format, "link", "from concal.response import two_pl"),
+        (runs_code, "data", "import pickle"),
+        (runs_code, "data", "def f(x):\n    return eval(x)"),
+        (runs_code, "data", "def f(np, p):\n    return np.load(p, allow_pickle=True)"),
+    ],
+)
+def test_rules_catch_offenders(rule, room, source, tmp_path, monkeypatch):
+    path = tmp_path / room / "module.py"
+    path.parent.mkdir()
+    path.write_text(source)
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    assert rule(path)
+
+
+def test_population_parameter_beta_is_not_a_format(tmp_path, monkeypatch):
+    path = tmp_path / "combine" / "module.py"
+    path.parent.mkdir()
+    path.write_text("def f(name):\n    return name == 'beta'")
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
+    assert asks_format(path) == []
