@@ -220,7 +220,7 @@ def anchor_blocks(
 def _refuse_bad(xi: Array, item_ids: Sequence[str], name: str) -> None:
     bad = np.flatnonzero(~(np.isfinite(xi).all(axis=(0, 2)) & (np.abs(xi[:, :, 1]) < 50.0).all(axis=0)))
     if bad.size:
-        which = [item_ids[k] for k in bad]
+        which = [item_ids[int(k)] for k in bad]
         raise LinkError(
             f"draws of anchors in {name!r} are not finite or have impossible discriminations: {first_few(which)}; "
             "take these items out or calibrate the period again"

@@ -172,7 +172,8 @@ def _refuse_bad_link(solution: Solution, period: str, candidates: Candidates) ->
     bad = np.flatnonzero(~(np.isfinite(solution.A) & np.isfinite(solution.B) & (solution.A > 0))).tolist()
     if bad:
         raise LinkError(
-            f"period {period!r}, dimension {candidates.dimension!r}: no link for draws {first_few(bad)} from {candidates.n_kept} anchors; look at the anchors' draws and their R-hat"
+            f"period {period!r}, dimension {candidates.dimension!r}: no link for draws {first_few(bad)} "
+            f"from {candidates.n_kept} anchors; look at the anchors' draws and their R-hat"
         )
 
 
