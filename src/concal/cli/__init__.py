@@ -12,6 +12,7 @@ from concal.cli.show import printable
 from concal.errors import ConcalError
 
 COMMAND_MODULES = [
+    "concal.cli.simulate",
     "concal.cli.check",
 ]
 """Modules with a ``register(app)`` that adds their commands, in the order of the help page."""
