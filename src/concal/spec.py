@@ -86,12 +86,18 @@ class CalibrationSpec(_Section):
 class LinkingSpec(_Section):
     """How a period is put on the reference metric."""
 
-    method: Literal["haebara", "stocking_lord", "mean_mean", "mean_sigma", "log_mean_mean"] = "haebara"
-    loss: Literal["pseudo_huber", "squared", "power"] = "pseudo_huber"
+    method: Literal["haebara", "stocking_lord", "mean_mean", "mean_sigma", "log_mean_mean"] = Field(
+        default="haebara", description="What is made to agree: curves item by item, test curves, or moments of d and a."
+    )
+    loss: Literal["pseudo_huber", "squared", "power"] = Field(
+        default="pseudo_huber", description="Loss of a difference between two curves."
+    )
     delta: float = Field(default=0.05, gt=0, description="Where the pseudo-Huber loss turns from square to absolute.")
     power: float = Field(default=2.0, gt=0, le=2, description="Loss (z^2 + eps)^(power/2) when loss = power.")
-    eps: float = Field(default=1e-4, ge=0)
-    grid_metric: Literal["ref", "focal", "symmetric"] = "ref"
+    eps: float = Field(default=1e-4, ge=0, description="Smooths the power loss at zero.")
+    grid_metric: Literal["ref", "focal", "symmetric"] = Field(
+        default="ref", description="On whose metric the quadrature nodes live."
+    )
     nodes: int = Field(default=61, ge=5, description="Quadrature nodes.")
     node_range: float = Field(default=6.0, gt=0, description="Nodes span [-range, range], with normal weights.")
     weights: Literal["responses", "unit"] = Field(default="responses", description="Weight of an anchor.")
@@ -99,7 +105,7 @@ class LinkingSpec(_Section):
     purify_share: float = Field(
         default=0.10, ge=0, lt=0.5, description="Share of anchors a purification round may drop."
     )
-    purify_rounds: int = Field(default=5, ge=0)
+    purify_rounds: int = Field(default=5, ge=0, description="Purification rounds at most.")
     min_anchors: int = Field(
         default=10, ge=2, description="Fewer per dimension: link through the consensus or a chain."
     )
@@ -111,13 +117,17 @@ class LinkingSpec(_Section):
 class ConsensusSpec(_Section):
     """How periods are combined."""
 
-    method: Literal["analytic", "joint"] = "analytic"
+    method: Literal["analytic", "joint"] = Field(
+        default="analytic", description="The paper's closed form, or the joint second-stage model."
+    )
     draws: int = Field(default=2000, ge=1, description="Consensus draws sampled on request.")
-    finite_draw_correction: bool = True
+    finite_draw_correction: bool = Field(
+        default=True, description="Correct estimated precisions for the finite number of draws."
+    )
     half_life: float | None = Field(default=None, gt=0, description="Periods after which old information counts half.")
     tilt: int = Field(default=1, ge=0, le=4, description="Tilting passes of the joint method.")
     drift_fdr: float = Field(default=0.05, gt=0, lt=1, description="False discovery rate of the drift list.")
-    seed: int = Field(default=20262, ge=0, lt=2**63)
+    seed: int = Field(default=20262, ge=0, lt=2**63, description="Seed of consensus draws and of the joint sampler.")
 
 
 class Spec(_Section):
