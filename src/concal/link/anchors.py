@@ -187,6 +187,16 @@ def locations(source: Source, places: npt.NDArray[np.int64], draws: npt.NDArray[
     return values
 
 
+def mean_locations(source: Source, places: npt.NDArray[np.int64]) -> Array:
+    """Posterior-mean d of the items at `places`, over all draws there are."""
+    values = np.empty(len(places))
+    for g, group in enumerate(source.groups):
+        mine = np.flatnonzero(places[:, 0] == g)
+        if mine.size:
+            values[mine] = group.xi[:, places[mine, 1], 0].mean(axis=0, dtype=np.float64)
+    return values
+
+
 def anchor_blocks(
     foc: Source,
     ref: Source,

@@ -18,6 +18,7 @@ from concal.link.anchors import (
     anchor_weights,
     find_anchors,
     locations,
+    mean_locations,
     period_source,
     purify,
 )
@@ -119,9 +120,8 @@ def _link_dimension(
     n_target = target.groups[0].xi.shape[0]
     # draw s of the period meets draw s of the reference; a shorter reference is used again from its start
     ref_draws = np.arange(n_target) if n_target == draws.size else draws % n_target
-    d_ref = locations(target, candidates.place_ref, ref_draws)
-    d_foc = locations(period, candidates.place_foc, draws)
-    candidates = purify(candidates, d_ref.mean(axis=0), d_foc.mean(axis=0), spec)
+    centers = mean_locations(target, candidates.place_ref), mean_locations(period, candidates.place_foc)
+    candidates = purify(candidates, *centers, spec)
     omega = np.zeros(len(candidates.item_ids))
     kept = candidates.kept
     omega[kept] = anchor_weights(candidates.n_ref[kept], candidates.n_foc[kept], spec.weights)
@@ -134,7 +134,8 @@ def _link_dimension(
     _refuse_bad_link(solution, period.name, candidates)
     influence_A, influence_B, information = anchor_influence([b.mean() for b in blocks], criterion, *center)
     n_effective = effective_number(information)
-    moved = d_ref - solution.A[:, None] * d_foc - solution.B[:, None]
+    moved = locations(target, candidates.place_ref, ref_draws) - solution.B[:, None]
+    moved -= solution.A[:, None] * locations(period, candidates.place_foc, draws)
     frame = _anchor_frame(candidates, omega, moved, order, influence_A, influence_B)
     table = method_table(blocks, quadrature, spec.delta)
     warnings = list(route.warnings)

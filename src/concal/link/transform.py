@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.result import Abilities, GroupDraws
+from concal.errors import LinkError
 from concal.link.result import Link
 
 Array = npt.NDArray[np.float64]
@@ -22,7 +23,7 @@ def used_draws(link: Link, n_draws: int) -> npt.NDArray[np.int64]:
     if link.draw_index is not None:
         return link.draw_index
     if link.A.shape[0] != n_draws:
-        raise ValueError(f"the link of {link.period!r} has {link.A.shape[0]} draws, the period {n_draws}")
+        raise LinkError(f"the link of {link.period!r} has {link.A.shape[0]} draws, the period {n_draws}")
     return np.arange(n_draws)
 
 
