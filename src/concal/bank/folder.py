@@ -6,22 +6,30 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
 
 from concal.bank.manifest import FileEntry
 from concal.bank.parquet import Part, read_bytes, read_frame, read_table, write_bytes, write_frame, write_parquet
-from concal.bank.store import Store, Transaction
+from concal.bank.store import Store
 from concal.errors import BankError
+
+
+class Places(Protocol):
+    """Where new files go: a commit, or a shelf in ``work/``."""
+
+    def place(self, folder: str, name: str) -> tuple[Path, str]:
+        """Where to write a file now, and its path in the bank."""
 
 
 @dataclass(frozen=True)
 class FolderWriter:
     """Files under one new folder of a commit; `files` collects the manifest's entries."""
 
-    transaction: Transaction
+    transaction: Places
     folder: str
     files: dict[str, FileEntry] = field(default_factory=dict)
 

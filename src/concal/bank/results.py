@@ -45,6 +45,7 @@ def write_link(writer: FolderWriter, link: Link) -> None:
             "path": link.path,
             "converged": {name: float(share) for name, share in link.converged.items()},
             "warnings": link.warnings,
+            "draw_index": None if link.draw_index is None else link.draw_index.tolist(),
         },
     )
 
@@ -65,6 +66,7 @@ def read_link(reader: FolderReader) -> Link:
         diagnostics=reader.frame("link_diagnostics"),
         methods=reader.frame("link_methods"),
         warnings=tuple(content["warnings"]),
+        draw_index=None if content["draw_index"] is None else np.array(content["draw_index"], dtype=np.int64),
     )
 
 

@@ -1,0 +1,62 @@
+"""One commit from start to end: build on the head, link, and on a conflict build again on the new head."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import concal
+from concal.bank.files import sha256
+from concal.bank.manifest import FORMAT, Parent, Snapshot
+from concal.bank.store import Conflict, Store, Transaction
+from concal.bank.upkeep import sweep
+
+Build = Callable[[Snapshot, Transaction], Snapshot]
+
+
+def commit(store: Store, build: Build) -> Snapshot:
+    """Commit what `build(head, transaction)` returns; it is called again whenever another writer was faster."""
+    sweep(store)
+    while True:
+        head = store.head()
+        with Transaction(store, head.number) as transaction:
+            try:
+                return store.commit(build(head, transaction), transaction)
+            except Conflict:
+                continue
+
+
+def successor(
+    store: Store, head: Snapshot, transaction: Transaction, action: str, reason: str, **changes: Any
+) -> Snapshot:
+    """The draft of the version after `head`: the same but for the changes, with its parent's hash."""
+    values = {name: getattr(head, name) for name in Snapshot.model_fields} | changes
+    values |= {
+        "format": FORMAT,
+        "number": head.number + 1,
+        "id": transaction.id,
+        "parent": Parent(number=head.number, sha256=sha256(store.read_bytes_of_snapshot(head.number))),
+        "concal": concal.__version__,
+        "written": now(),
+        "author": author(),
+        "action": action,
+        "reason": reason,
+    }
+    return Snapshot.model_validate(values)
+
+
+def now() -> str:
+    """Time in UTC, ISO 8601."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def author() -> str:
+    """Who runs this process and where; never a reason to fail."""
+    try:
+        user = getpass.getuser()
+    except (OSError, KeyError, ImportError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
