@@ -2,6 +2,7 @@
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,6 +34,7 @@ def room_of(path: Path) -> str:
     return path.relative_to(ROOT).parts[0].removesuffix(".py")
 
 
+@cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
@@ -63,6 +65,7 @@ def wrong_way(path: Path) -> list[str]:
     return found
 
 
+MODEL_NAMES = frozenset(model_names())
 FAMILY_CLASSES = {model_class(name).__name__ for name in model_names()} | {
     f"{model_class(name).__name__}Tag" for name in model_names()
 }
@@ -99,7 +102,7 @@ def names_a_model(nodes: list[ast.AST]) -> bool:
     constants = {
         n.value for node in nodes for n in ast.walk(node) if isinstance(n, ast.Constant) and isinstance(n.value, str)
     }
-    hit = constants & set(model_names())
+    hit = constants & MODEL_NAMES
     beside_model = any("model" in ast.unparse(node) for node in nodes if not isinstance(node, ast.pattern))
     return bool(hit - {"beta"}) or ("beta" in hit and beside_model)
 

@@ -7,9 +7,12 @@ import sys
 import polars as pl
 import pytest
 
+from concal.bank.bank import Bank
 from concal.cli import COMMAND_MODULES, app, main
 from concal.cli.show import cell_text, print_table, show_table, write_table
+from concal.data.linkage import linkage
 from concal.errors import DataError
+from concal.spec import Spec
 
 
 def run(*words: str) -> int:
@@ -78,6 +81,46 @@ def test_check_for_programs(programme, capsys):
     assert result["warnings"] == []
     assert [g["group"] for g in result["groups"]] == ["vocabulary", "summary"]
     assert pl.read_csv(to).height == 8
+
+
+def test_check_against_a_bank(programme, two_group_spec, capsys):
+    Bank.create(programme / "bank", two_group_spec)
+    words = ["2026Q1", str(programme / "responses.csv"), "--items", str(programme / "items.csv")]
+    assert run("check", str(programme / "bank"), *words) == 0
+    assert "32 responses of 4 examinees" in capsys.readouterr().out
+
+
+class BankWithOnePeriod:
+    """What `concal check` asks of a bank."""
+
+    period_names = ("2026Q1",)
+
+    def __init__(self, path):
+        self.spec = Spec.read(path / "bank.toml")
+
+    def design_states(self):
+        return {}
+
+    def person_ids(self):
+        return pl.Series(["p2"])
+
+    def linkage(self):
+        return linkage({"2026Q1": {"reading": ["v1", "v2"], "writing": ["s1", "s2"]}}, "2026Q1", 2)
+
+
+def test_check_against_earlier_periods(programme, two_group_spec, monkeypatch, capsys):
+    monkeypatch.setattr("concal.bank.bank.Bank", BankWithOnePeriod)
+    spec = {**two_group_spec.model_dump(mode="json", exclude_none=True), "linking": {"min_anchors": 2}}
+    Spec.parse(spec).write(programme / "bank.toml")
+    words = [str(programme / "responses.csv"), "--items", str(programme / "items.csv"), "--json"]
+    assert run("check", str(programme), "2026Q2", *words) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["returning"] == 1
+    assert result["responses"] == 24
+    chains = {(r["dimension"], r["period"]): r["chain"] for r in result["linkage"]}
+    assert chains["writing", "2026Q2"] == "2026Q2 > 2026Q1"
+    assert run("check", str(programme), "2026Q1", *words) == 1
+    assert "is in the bank already" in capsys.readouterr().err
 
 
 def test_check_reports_bad_data_without_a_traceback(programme, capsys):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from concal.cli.show import JsonOption, ToOption, json_rows, print_json, print_table, print_warnings, write_table
+from concal.errors import BankError
 
 if TYPE_CHECKING:
     from concal.data.check import CheckedPeriod
@@ -38,7 +39,7 @@ def check(
     if len(what) != len(names):
         raise typer.BadParameter(f"expected {' '.join(names)}, got {len(what)} arguments", param_hint="arguments")
     *place, period, responses = what
-    known = _known(Path(spec or place[0]))
+    known = _known(Path(spec or place[0]), period)
     from concal.data.check import check_period
 
     checked = check_period(responses, items, known.pop("spec"), period=period, wide=wide, **known)
@@ -50,7 +51,7 @@ def check(
         _print(checked)
 
 
-def _known(path: Path) -> dict[str, Any]:
+def _known(path: Path, period: str) -> dict[str, Any]:
     """What a bank (or only its spec) says about the programme so far."""
     from concal.spec import Spec
 
@@ -59,6 +60,8 @@ def _known(path: Path) -> dict[str, Any]:
     from concal.bank.bank import Bank
 
     bank = Bank(path)
+    if period in bank.period_names:
+        raise BankError(f"period {period!r} is in the bank already; retract it first, or choose another name")
     plan = bank.linkage()
     return {
         "spec": bank.spec,
