@@ -277,13 +277,17 @@ def propose(
     mean_of: Any,
     proposal: Any,
     forward: Any,
+    current: Any,
     seed: int,
     sweep: int,
     stream: int,
     lo: int,
     hi: int,
 ) -> None:
-    """Draw a proposal for units lo..hi; `forward` keeps log target at x plus log density of the proposal."""
+    """Draw a proposal for units lo..hi.
+
+    `forward` keeps log target at x plus log density of the proposal, `current` the log-likelihood at x.
+    """
     delta, step = np.zeros((n, LANES)), np.zeros((n, LANES))
     chol, noise = np.zeros((n, n, LANES)), np.zeros((n + 1, LANES))
     for i in range(lo, hi):
@@ -319,6 +323,7 @@ def propose(
         for m in range(n):
             moved = widen_row(x, i, m) + newton * scale * row(step, (m,)) + spread * row(noise, (m,))
             put(proposal, (k, m), moved)
+        put(current, (i,), row(acc, (k, 0)))
         put(forward, (k,), row(acc, (k, 0)) + prior + half_log_det - 0.5 * length)
 
 
@@ -333,6 +338,7 @@ def accept(
     mean_of: Any,
     proposal: Any,
     forward: Any,
+    current: Any,
     accepted: Any,
     always: bool,
     seed: int,
@@ -371,12 +377,153 @@ def accept(
             put(x, (i, m), select_less(threshold, finite, widen_row(proposal, k, m), widen_row(x, i, m)))
         yes = select_less(threshold, finite, 1.0, splat64(0.0))
         put(accepted, (i,), row(accepted, (i,)) + narrow(yes))
+        put(current, (i,), select_less(threshold, finite, row(acc, (k, 0)), row(current, (i,))))
 
 
 @_inlined
 def widen_row(array: Any, i: int, m: int) -> Any:
     """Lanes of row (i, m) in float64, whatever the array's precision."""
     return as_double(row(array, (i, m)))
+
+
+# --- carrying units along when what governs them moves ------------------------------------------------------------
+
+
+@kernel
+def carry(
+    n: int,
+    x: Any,
+    information: Any,
+    pull: Any,
+    precision: Any,
+    mean: Any,
+    new_precision: Any,
+    new_mean: Any,
+    pop: Any,
+    mean_of: Any,
+    moved: Any,
+    change: Any,
+    lo: int,
+    hi: int,
+) -> None:
+    r"""Carry units from one population model to another at fixed standardised place.
+
+    With the sketch of a unit's likelihood (information Q, pull h = Q m) its conditional under (m, P) is about
+    N(C (P m + h), C), C = (P + Q)^-1 = (K K')^-1. The place z = K' (x - C (P m + h)) stays, x moves. `change` gets the
+    log prior ratio (without the populations' normalising constants) plus the log Jacobian, log|K| - log|K_new|.
+    """
+    chol, centre, place = np.zeros((n, n, LANES)), np.zeros((n, LANES)), np.zeros((n, LANES))
+    for i in range(lo, hi):
+        m, u, k = pop[i], mean_of[i], i - lo
+        half_log_det = _standardise(n, information, pull, i, precision, m, mean, u, chol, centre)
+        for a in range(n):  # z = K' (x - centre)
+            s = splat64(0.0)
+            for b in range(a, n):
+                s = s + row(chol, (b, a)) * (widen_row(x, i, b) - row(centre, (b,)))
+            put(place, (a,), s)
+        new_half_log_det = _standardise(n, information, pull, i, new_precision, m, new_mean, u, chol, centre)
+        for back in range(n):  # x = centre + K^-T z
+            a = n - 1 - back
+            s = row(place, (a,))
+            for b in range(a + 1, n):
+                s = s - row(chol, (b, a)) * row(place, (b,))
+            put(place, (a,), s / row(chol, (a, a)))
+        for a in range(n):
+            put(moved, (k, a), row(centre, (a,)) + row(place, (a,)))
+        prior = splat64(0.0)
+        for a in range(n):
+            old, new = splat64(0.0), splat64(0.0)
+            for b in range(n):
+                old = old + row(precision, (m, a, b)) * (widen_row(x, i, b) - row(mean, (u, b)))
+                new = new + row(new_precision, (m, a, b)) * (widen_row(moved, k, b) - row(new_mean, (u, b)))
+            prior = prior + 0.5 * old * (widen_row(x, i, a) - row(mean, (u, a)))
+            prior = prior - 0.5 * new * (widen_row(moved, k, a) - row(new_mean, (u, a)))
+        put(change, (k,), prior + half_log_det - new_half_log_det)
+
+
+@_inlined
+def _standardise(
+    n: int, information: Any, pull: Any, i: int, precision: Any, m: int, mean: Any, u: int, chol: Any, centre: Any
+) -> Any:
+    """Cholesky factor K of P + Q and centre (P + Q)^-1 (P mean + h); returns log|K|."""
+    half_log_det = splat(0.0)
+    for a in range(n):
+        s = splat64(pull[i, a])
+        for b in range(n):
+            s = s + row(precision, (m, a, b)) * row(mean, (u, b))
+        put(centre, (a,), s)
+        for b in range(a + 1):
+            s = row(precision, (m, a, b)) + splat64(information[i, a * (a + 1) // 2 + b])
+            for c in range(b):
+                s = s - row(chol, (a, c)) * row(chol, (b, c))
+            if a == b:
+                s = _sqrt(_max(s, 1e-10))
+                half_log_det = half_log_det + arithmetic.log(narrow(s))
+                put(chol, (a, a), s)
+            else:
+                put(chol, (a, b), s / row(chol, (b, b)))
+    for a in range(n):
+        s = row(centre, (a,))
+        for c in range(a):
+            s = s - row(chol, (a, c)) * row(centre, (c,))
+        put(centre, (a,), s / row(chol, (a, a)))
+    for back in range(n):
+        a = n - 1 - back
+        s = row(centre, (a,))
+        for c in range(a + 1, n):
+            s = s - row(chol, (c, a)) * row(centre, (c,))
+        put(centre, (a,), s / row(chol, (a, a)))
+    return widen(half_log_det)
+
+
+@kernel
+def person_log_likelihood(
+    tag: Any, start: Any, item: Any, y: Any, theta: Any, par: Any, dim: int, total: Any, lo: int, hi: int
+) -> None:
+    """Add one group's log-likelihood of examinees lo..hi to `total` (rows 0..hi-lo)."""
+    for i in range(lo, hi):
+        last = start[i + 1]
+        th = row(theta, (i, dim))
+        ll = splat64(0.0)
+        for block in range(start[i], last, BLOCK):
+            l8, f8 = splat(0.0), splat(1.0)
+            for r in range(block, min(block + BLOCK, last)):
+                j = item[r]
+                eta = row(par, (j, 0)) * (th - row(par, (j, 1)))
+                part, factor, _, _ = call_factored(tag, splat(y[r]), eta, (par, j))
+                l8 = l8 + part
+                f8 = f8 * factor
+            ll = ll + widen(l8 + arithmetic.log(f8))
+        put(total, (i - lo,), row(total, (i - lo,)) + ll)
+
+
+@kernel
+def item_log_likelihood(
+    tag: Any, start: Any, person: Any, y: Any, theta: Any, dim: int, par: Any, total: Any, lo: int, hi: int
+) -> None:
+    """Log-likelihood of items lo..hi (rows 0..hi-lo of `total`)."""
+    for j in range(lo, hi):
+        a, d = row(par, (j, 0)), row(par, (j, 1))
+        last = start[j + 1]
+        ll = splat64(0.0)
+        for block in range(start[j], last, BLOCK):
+            l8, f8 = splat(0.0), splat(1.0)
+            for r in range(block, min(block + BLOCK, last)):
+                eta = a * (row(theta, (person[r], dim)) - d)
+                part, factor, _, _ = call_factored(tag, splat(y[r]), eta, (par, j))
+                l8 = l8 + part
+                f8 = f8 * factor
+            ll = ll + widen(l8 + arithmetic.log(f8))
+        put(total, (j - lo,), ll)
+
+
+@kernel
+def take_lanes(x: Any, moved: Any, yes: Any, lo: int, hi: int) -> None:
+    """x[i] = moved[i] in the lanes where `yes` is one."""
+    flag = row(yes, (0,))
+    for i in range(lo, hi):
+        for m in range(x.shape[1]):
+            put(x, (i, m), select_less(0.5, flag, widen_row(moved, i, m), widen_row(x, i, m)))
 
 
 # --- sums over examinees ------------------------------------------------------------------------------------------

@@ -93,6 +93,10 @@ class Abilities:
         Mean and SD over the examinees, draw by draw: the period's ability distribution with its uncertainty.
     correlation : (chain, draw, dimension, dimension) float64
         R, the correlation of theta in the population.
+    populations : tuple of str
+        Populations of examinees, the first sets the metric; more than one only in a pooled fit.
+    population_mean, population_sd : (chain, draw, population, dimension) float64 or None
+        `draw_mean` and `draw_sd` for every population.
     """
 
     person_ids: pl.Series
@@ -102,6 +106,9 @@ class Abilities:
     draw_mean: Array
     draw_sd: Array
     correlation: Array
+    populations: tuple[str, ...] = ()
+    population_mean: Array | None = None
+    population_sd: Array | None = None
 
 
 @dataclass(frozen=True)

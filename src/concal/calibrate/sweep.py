@@ -43,8 +43,10 @@ class UnitSteps:
         self.layout, self.seed, self.workers = layout, seed, workers
         self.person_accepted = np.zeros((layout.n_persons, LANES), np.float32)
         self.item_accepted = [np.zeros((g.n_items, LANES), np.float32) for g in layout.groups]
-        self._own = [np.arange(g.n_items, dtype=np.int32) for g in layout.groups]
-        self._zero = [np.zeros(g.n_items, dtype=np.int32) for g in layout.groups]
+        self.person_ll = np.zeros((layout.n_persons, LANES))  # log-likelihood at the current abilities
+        self.item_ll = [np.zeros((g.n_items, LANES)) for g in layout.groups]
+        self.own = [np.arange(g.n_items, dtype=np.int32) for g in layout.groups]
+        self.zero = [np.zeros(g.n_items, dtype=np.int32) for g in layout.groups]
 
     def persons(self, state: State, *, always: bool = False) -> None:
         """Move every examinee's abilities."""
@@ -57,21 +59,22 @@ class UnitSteps:
             acc = np.zeros((hi - lo, rows, LANES))
             proposal = np.empty((hi - lo, D, LANES), np.float32)
             forward = np.empty((hi - lo, LANES))
-            self._person_pass(state, state.theta, acc, lo, hi, 0)
+            self.person_pass(state, state.theta, acc, lo, hi, 0)
             kernels.propose(
-                D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward,
+                D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_ll,
                 self.seed, state.sweep, PERSON_STREAM, lo, hi,
             )  # fmt: skip
             acc[:] = 0.0
-            self._person_pass(state, proposal, acc, lo, hi, lo)
+            self.person_pass(state, proposal, acc, lo, hi, lo)
             kernels.accept(
-                D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_accepted, always,
+                D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_ll,
+                self.person_accepted, always,
                 self.seed, state.sweep, PERSON_STREAM, lo, hi,
             )  # fmt: skip
 
         self.workers.map(step, self.layout.person_chunks)
 
-    def _person_pass(self, state: State, theta: Any, acc: Any, lo: int, hi: int, first: int) -> None:
+    def person_pass(self, state: State, theta: Any, acc: Any, lo: int, hi: int, first: int) -> None:
         """Accumulate over groups; `theta` starts at examinee `first`."""
         for g, s in zip(self.layout.groups, state.groups, strict=True):
             kernels.person_pass(
@@ -93,18 +96,49 @@ class UnitSteps:
             stream = ITEM_STREAM + 64 * k
             item_accumulators(g, state.theta, s.par, s.xi[lo:hi], acc, lo, hi)
             kernels.propose(
-                p, s.xi, acc, precisions[k], self._zero[k], s.mean, self._own[k], proposal, forward,
+                p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal, forward, self.item_ll[k],
                 self.seed, state.sweep, stream, lo, hi,
             )  # fmt: skip
             new_par = kernel_parameters(g, proposal)
             item_accumulators(g, state.theta, new_par, proposal, acc, lo, hi, first=lo)
             kernels.accept(
-                p, s.xi, acc, precisions[k], self._zero[k], s.mean, self._own[k], proposal, forward,
+                p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal, forward, self.item_ll[k],
                 self.item_accepted[k], always, self.seed, state.sweep, stream, lo, hi,
             )  # fmt: skip
-            s.par[lo:hi] = kernel_parameters(g, s.xi[lo:hi])
 
         self.workers.map(step, tasks)
+
+    def refresh(self, state: State) -> None:
+        """Kernel parameters of the items as they are now."""
+        tasks = [(k, chunk) for k, g in enumerate(self.layout.groups) for chunk in g.item_chunks]
+
+        def step(task: tuple[int, tuple[int, int]]) -> None:
+            k, (lo, hi) = task
+            state.groups[k].par[lo:hi] = kernel_parameters(self.layout.groups[k], state.groups[k].xi[lo:hi])
+
+        self.workers.map(step, tasks)
+
+    def sums(self, state: State) -> npt.NDArray[np.float64]:
+        """Sums of theta and theta theta' by population, (populations, D + D(D+1)/2, LANES), added in a fixed order."""
+        D = self.layout.D
+        shape = (len(self.layout.populations), D + D * (D + 1) // 2, LANES)
+
+        def step(chunk: tuple[int, int]) -> npt.NDArray[np.float64]:
+            part = np.zeros(shape)
+            kernels.ability_sums(state.theta, self.layout.population, part, *chunk)
+            return part
+
+        return np.sum(self.workers.map(step, self.layout.person_chunks), axis=0)
+
+    def rescale(self, state: State, scale: npt.NDArray[np.float64], shift: npt.NDArray[np.float64]) -> None:
+        """Move all abilities to scale theta + shift."""
+        self.workers.map(lambda chunk: kernels.rescale(state.theta, scale, shift, *chunk), self.layout.person_chunks)
+
+    def forget_acceptance(self) -> None:
+        """Start counting anew."""
+        self.person_accepted[:] = 0.0
+        for counts in self.item_accepted:
+            counts[:] = 0.0
 
 
 def item_accumulators(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import operator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,14 @@ from llvmlite import ir
 from numba import njit, types
 from numba.core import cgutils
 from numba.core.datamodel import models
-from numba.extending import intrinsic, lower_builtin, overload, register_model, type_callable
+from numba.extending import (
+    intrinsic,
+    lower_builtin,
+    overload,
+    register_jitable,
+    register_model,
+    type_callable,
+)
 from numba.np.arrayobj import make_array
 
 from concal.response import arithmetic
@@ -571,12 +579,24 @@ def call_curve(tag: Any, eta: Any, par: Any) -> Any:
 
 
 _COMPILED: dict[Any, Any] = {}
+_CALLABLE: set[Any] = set()
 
 
 def _compiled(function: Any) -> Any:
+    """A model's kernel, compiled; functions of its own module that it calls are compiled along."""
     if function not in _COMPILED:
+        _make_callable(function)
         _COMPILED[function] = _inlined(function)
     return _COMPILED[function]
+
+
+def _make_callable(function: Any) -> None:
+    for name in function.__code__.co_names:
+        called = function.__globals__.get(name)
+        if isinstance(called, FunctionType) and called.__module__ == function.__module__ and called not in _CALLABLE:
+            _CALLABLE.add(called)
+            register_jitable(**_INLINE)(called)
+            _make_callable(called)
 
 
 @overload(call_terms, strict=False, jit_options=_INLINE)

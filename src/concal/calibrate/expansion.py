@@ -1,0 +1,129 @@
+r"""Joint moves of origin and unit: theta -> s theta + t with every item and population parameter along.
+
+The likelihood does not change under theta -> s theta + t, d -> s d + t, log a -> log a - log s (with beta, Sigma and
+the free ability distributions following), only the priors do. Gibbs steps cross this ridge in tiny steps; drawing t
+and log s directly from their conditional density along the orbit (a generalised Gibbs step with the group's invariant
+measure) costs nothing, because it needs only sums.
+
+Along the shift the density is Gaussian, with J(t) the prior terms of the first population and the hyperpriors. Along
+lambda = log s it is
+
+.. math:: c\lambda - \tfrac12 A_2 e^{2\lambda} - A_1 e^{\lambda} - C e^{-2\lambda}
+          - \tfrac{\tau}{2} \sum_g (b_g - \lambda)^2 ,
+
+which is drawn by an independence Metropolis step from the Gaussian at its mode.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate.layout import Layout
+from concal.calibrate.population import MU_VARIANCE, NU, _symmetric
+from concal.calibrate.state import State
+from concal.response.lanes import LANES
+
+Array = npt.NDArray[np.float64]
+
+
+def expand(layout: Layout, state: State, sums: Array, tau: float, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Draw (s, t) for every dimension and move items and populations; returns scale, shift (D, LANES) for theta."""
+    D = layout.D
+    first, second = sums[0, :D].copy(), _symmetric(sums[:1, D:], D)[0]
+    n = float(layout.population_sizes[0])
+    P = np.linalg.inv(state.R[0])
+    scale, shift = np.ones((D, LANES)), np.zeros((D, LANES))
+    for dim in range(D):
+        t = _draw_shift(layout, state, dim, n, P, first, tau, rng)
+        second[:, dim, :] += t[:, None] * first.T
+        second[:, :, dim] += t[:, None] * first.T
+        second[:, dim, dim] += n * t * t
+        first[dim] += n * t
+        log_s = _draw_log_scale(layout, state, dim, n, P, second, tau, rng)
+        s = np.exp(log_s)
+        first[dim] *= s
+        second[:, dim, :] *= s[:, None]
+        second[:, :, dim] *= s[:, None]
+        _move(layout, state, dim, t, s)
+        scale[dim], shift[dim] = s, s * t
+    return scale, shift
+
+
+def _draw_shift(
+    layout: Layout, state: State, dim: int, n: float, P: Array, first: Array, tau: float, rng: np.random.Generator
+) -> Array:
+    precision = n * P[:, dim, dim]
+    pull = np.einsum("le,el->l", P[:, dim], first)
+    for g, s in zip(layout.groups, state.groups, strict=True):
+        if g.dim == dim:
+            precision = precision + tau
+            pull = pull + tau * s.beta[0, 0]
+    for m in range(1, len(layout.populations)):
+        precision = precision + 1.0 / MU_VARIANCE
+        pull = pull + state.mu[m, dim] / MU_VARIANCE
+    return -pull / precision + rng.standard_normal(LANES) / np.sqrt(precision)
+
+
+def _draw_log_scale(
+    layout: Layout, state: State, dim: int, n: float, P: Array, second: Array, tau: float, rng: np.random.Generator
+) -> Array:
+    D = layout.D
+    linear = np.full(LANES, n)
+    square = P[:, dim, dim] * second[:, dim, dim]
+    cross = np.einsum("le,le->l", P[:, dim], second[:, dim]) - square
+    inverse = np.zeros(LANES)
+    intercepts = []
+    for g, s in zip(layout.groups, state.groups, strict=True):
+        if g.dim != dim:
+            continue
+        k, p = g.design.X.shape[1], g.p
+        linear = linear + k + (p + 1) - (NU + 2 * p)
+        square = square + tau * (s.beta[:, 0] ** 2).sum(axis=0)
+        inverse = inverse + NU / s.sd_mixing[:, 0] * np.linalg.inv(s.sigma)[:, 0, 0]
+        intercepts.append(s.beta[0, 1])
+    for m in range(1, len(layout.populations)):
+        linear = linear + 1 + (D + 1) - (2 * D + 3)
+        square = square + state.mu[m, dim] ** 2 / MU_VARIANCE
+        inverse = inverse + 0.5 * np.linalg.inv(state.R[m])[:, dim, dim]
+    b = np.array(intercepts)
+
+    def density(x: Array) -> Array:
+        e = np.exp(x)
+        bend: Array = linear * x - 0.5 * square * e * e - cross * e - inverse / (e * e)
+        return bend - 0.5 * tau * ((b - x) ** 2).sum(axis=0)
+
+    def slope_and_curvature(x: Array) -> tuple[Array, Array]:
+        e = np.exp(x)
+        slope = linear - square * e * e - cross * e + 2.0 * inverse / (e * e) + tau * (b - x).sum(axis=0)
+        curve = -2.0 * square * e * e - cross * e - 4.0 * inverse / (e * e) - tau * b.shape[0]
+        return slope, np.minimum(curve, -1e-6)
+
+    mode = np.zeros(LANES)
+    for _ in range(8):
+        slope, curve = slope_and_curvature(mode)
+        mode = mode - np.clip(slope / curve, -0.5, 0.5)
+    _, curve = slope_and_curvature(mode)
+    spread = 1.05 / np.sqrt(-curve)
+    drawn = mode + spread * rng.standard_normal(LANES)
+    ratio = density(drawn) - density(np.zeros(LANES)) + 0.5 * ((drawn - mode) ** 2 - mode**2) / spread**2
+    return np.where(np.log(rng.random(LANES)) < ratio, drawn, 0.0)
+
+
+def _move(layout: Layout, state: State, dim: int, t: Array, s: Array) -> None:
+    """Items, population models and free ability distributions to s (x + t)."""
+    log_s = np.log(s)
+    for g, group in zip(layout.groups, state.groups, strict=True):
+        if g.dim != dim:
+            continue
+        for values, intercept in ((group.xi, False), (group.mean, False), (group.beta, True), (group.beta_mean, True)):
+            rows = values[:1] if intercept else values
+            rows[:, 0] += t
+            values[:, 0] *= s
+            rows[:, 1] -= log_s
+        group.sigma[:, 0, :] *= s[:, None]
+        group.sigma[:, :, 0] *= s[:, None]
+    for m in range(1, len(layout.populations)):
+        state.mu[m, dim] = s * (state.mu[m, dim] + t)
+        state.R[m, :, dim, :] *= s[:, None]
+        state.R[m, :, :, dim] *= s[:, None]

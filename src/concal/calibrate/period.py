@@ -1,0 +1,179 @@
+"""Calibrate one period: from responses to draws on the period's own metric."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate.diagnostics import diagnose
+from concal.calibrate.layout import Layout, lay_out
+from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibrate.sampler import Report, Sampler, stuck_items
+from concal.calibrate.trace import Trace, population_names, split_governing
+from concal.data.check import check_period
+from concal.data.period import PeriodData
+from concal.errors import first_few
+from concal.spec import Spec
+
+Array = npt.NDArray[np.float64]
+
+
+def calibrate(
+    responses: Any,
+    items: Any,
+    spec: Spec,
+    *,
+    period: str = "period",
+    seed: int | None = None,
+    wide: bool = False,
+    checkpoint: str | Path | None = None,
+    progress: Report | None = None,
+) -> Calibration:
+    r"""Bayesian explanatory IRT calibration of one period, alone.
+
+    .. math:: \theta_i \sim N(0, R), \quad \xi_j \sim N(X_j \beta_g, \Sigma_g), \quad
+              y_{ij} \sim p(y \mid a_j (\theta_{i} - d_j), \text{extras}_j)
+
+    Parameters
+    ----------
+    responses, items
+        Data frames (pandas, polars, Arrow) or paths; see `concal.check_period`.
+    spec : Spec
+    period : str
+    seed : int, optional
+        Default: the spec's.
+    wide : bool
+        Responses are a table with one column per item.
+    checkpoint : path, optional
+        Where an interrupted run is kept; calling again with the same arguments goes on from there.
+    progress : callable, optional
+        Called with a `concal.calibrate.sampler.Progress` now and then.
+    """
+    checked = check_period(responses, items, spec, period=period, wide=wide)
+    return calibrate_period(checked.data, spec, period=period, seed=seed, checkpoint=checkpoint, progress=progress)
+
+
+def calibrate_period(
+    data: PeriodData,
+    spec: Spec,
+    *,
+    period: str | None = None,
+    seed: int | None = None,
+    checkpoint: str | Path | None = None,
+    progress: Report | None = None,
+    resume: bool = True,
+) -> Calibration:
+    """Calibrate checked data (one period, or several pooled with a population of examinees each)."""
+    options = spec.calibration
+    layout = lay_out(data)
+    used_seed = options.seed if seed is None else seed
+    path = None if checkpoint is None else Path(checkpoint)
+    sampler = Sampler(layout, options, used_seed, options.threads or os.cpu_count() or 1)
+    try:
+        sampler.run(path, progress, resume=resume)
+    finally:
+        sampler.close()
+    result = _result(data, layout, sampler, period or data.period, used_seed)
+    if path is not None:
+        path.unlink(missing_ok=True)
+    return result
+
+
+def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, seed: int) -> Calibration:
+    trace, options = sampler.trace, sampler.spec
+    chosen = trace.selection()
+    governing, mu, R = split_governing(layout, np.swapaxes(trace.governing[chosen], 0, 1))
+    features = {g.name: g.features for g in data.groups.values()}
+    rhat, ess = _population_diagnostics(layout, trace, features)
+    groups, prior = {}, {}
+    for g, xi, (beta, beta_mean, sigma) in zip(layout.groups, trace.final_xi(), governing, strict=True):
+        source, found = data.groups[g.name], diagnose(xi)
+        T = g.design.to_user
+        groups[g.name] = GroupDraws(
+            name=g.name,
+            dimension=source.dimension,
+            model=g.model,
+            item_ids=source.item_ids,
+            features=source.features,
+            X=source.X,
+            xi=xi,
+            beta=T @ beta,
+            sigma=np.ascontiguousarray(sigma),
+            n_responses=np.diff(g.item_start),
+            rhat=found.rhat,
+            ess_bulk=found.ess_bulk,
+            ess_tail=found.ess_tail,
+            beta_mean=T @ beta_mean,
+            population_rhat={k.split(": ", 1)[1]: v for k, v in rhat.items() if k.startswith(f"{g.name}: ")},
+            population_ess={k.split(": ", 1)[1]: v for k, v in ess.items() if k.startswith(f"{g.name}: ")},
+        )
+        inverse = np.linalg.inv(T)
+        prior[g.name] = options.tau * inverse.T @ inverse
+    convergence = _convergence(sampler, groups, rhat, ess, data)
+    abilities = _abilities(data, layout, trace, chosen, mu, R)
+    return Calibration(period, data.dimensions, groups, abilities, convergence, options.tau, prior, seed)
+
+
+def _population_diagnostics(
+    layout: Layout, trace: Trace, features: dict[str, tuple[str, ...]]
+) -> tuple[dict[str, float], dict[str, float]]:
+    names = population_names(layout, features)
+    found = diagnose(np.stack(trace.population, axis=1), kinds=("rhat", "ess_bulk"))
+    return dict(zip(names, found.rhat.tolist(), strict=True)), dict(zip(names, found.ess_bulk.tolist(), strict=True))
+
+
+def _convergence(
+    sampler: Sampler,
+    groups: dict[str, GroupDraws],
+    rhat: dict[str, float],
+    ess: dict[str, float],
+    data: PeriodData,
+) -> Convergence:
+    options, trace = sampler.spec, sampler.trace
+    worst = np.concatenate([g.worst_rhat for g in groups.values()])
+    share = float(np.mean(worst <= options.max_item_rhat))
+    warnings = [*data.warnings, *sampler.warnings]
+    stuck = stuck_items(sampler)
+    if stuck:
+        names = [groups[name].item_ids[j] for name, j in stuck]
+        warnings.append(f"{len(stuck)} items never moved in some chain: {first_few(names)}; run longer")
+    converged = sampler.converged and not stuck
+    return Convergence(
+        converged=converged,
+        sweeps=sampler.state.sweep,
+        warmup=sampler.warmup_end,
+        thin=trace.thin,
+        seconds=sampler.seconds,
+        max_rhat_population=max(rhat.values()),
+        min_ess_population=min(ess.values()),
+        share_items_rhat=share,
+        warnings=tuple(warnings),
+    )
+
+
+def _abilities(
+    data: PeriodData, layout: Layout, trace: Trace, chosen: npt.NDArray[np.intp], mu: Array, R: Array
+) -> Abilities:
+    D, n = layout.D, max(trace.ability_count, 1)
+    mean = trace.ability_total / n
+    sd = np.sqrt(np.maximum(trace.ability_square / n - mean**2, 0.0))
+    counts = np.zeros((layout.n_persons, D), np.int64)
+    for g in layout.groups:
+        counts[:, g.dim] += np.diff(g.person_start)
+    moments = np.swapaxes(trace.moments[chosen], 0, 1)  # (chain, draw, population, 2 D)
+    return Abilities(
+        person_ids=data.person_ids,
+        mean=mean,
+        sd=sd,
+        n_responses=counts,
+        draw_mean=moments[:, :, 0, :D],
+        draw_sd=moments[:, :, 0, D:],
+        correlation=np.ascontiguousarray(R[:, :, 0]),
+        populations=layout.populations,
+        population_mean=moments[:, :, :, :D],
+        population_sd=moments[:, :, :, D:],
+    )

@@ -1,0 +1,166 @@
+r"""Gibbs steps for what governs the units: beta and Sigma of each item group, the ability distributions.
+
+Priors (all weak and proper):
+
+- beta ~ N(0, I / tau) on the standardised design.
+- Sigma: half-t with 2 degrees of freedom on each SD (scale `PopulationPrior.sd`) and uniform correlations, as a scale
+  mixture of inverse Wisharts: Sigma | a ~ IW(nu + p - 1, 2 nu diag(1/a)), 1/a_k ~ Gamma(1/2, scale A_k^2), nu = 2.
+- R of the first population: uniform over correlation matrices. The other populations (pooled fit only):
+  mu ~ N(0, 10^2), R ~ IW(D + 2, I).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.state import GroupState, State
+from concal.response.lanes import LANES
+
+Array = npt.NDArray[np.float64]
+NU = 2.0
+MU_VARIANCE = 100.0
+CORRELATION_STEPS = 4
+
+
+def draw_group(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generator) -> None:
+    """Draw (beta, Sigma, the half-t scales) of a group given its items."""
+    draw_beta(g, s, tau, rng)
+    draw_sigma(g, s, rng)
+
+
+def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generator) -> None:
+    r"""Beta given items and Sigma, and its conditional mean.
+
+    The precision Sigma^-1 (x) X'X + tau I falls apart in the eigenbases of X'X and Sigma^-1, so 200 features cost
+    what two cost.
+    """
+    design, k, p = g.design, g.design.X.shape[1], g.p
+    rotated = design.vectors.T @ (design.X.T @ s.xi.reshape(g.n_items, -1))
+    values, Q = np.linalg.eigh(np.linalg.inv(s.sigma))  # (LANES, p), (LANES, p, p)
+    target = np.moveaxis(rotated.reshape(k, p, LANES), 2, 0) @ Q  # (LANES, k, p)
+    precision = design.singular[None, :, None] * values[:, None, :] + tau
+    mean = values[:, None, :] * target / precision
+    drawn = mean + rng.standard_normal(mean.shape) / np.sqrt(precision)
+    back = np.swapaxes(Q, 1, 2)
+    s.beta_mean = np.ascontiguousarray(np.moveaxis(design.vectors @ (mean @ back), 0, 2))
+    set_beta(g, s, np.ascontiguousarray(np.moveaxis(design.vectors @ (drawn @ back), 0, 2)))
+
+
+def set_beta(g: GroupLayout, s: GroupState, beta: Array) -> None:
+    """Put beta in place, with the means X beta it implies."""
+    s.beta = beta
+    s.mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(s.xi.shape)
+
+
+def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:
+    """Sigma given items and beta, then the half-t scales."""
+    residual = np.ascontiguousarray(np.moveaxis(s.xi - s.mean, 2, 0))
+    scatter = np.swapaxes(residual, 1, 2) @ residual
+    p, A = g.p, np.array(g.model.prior.sd)
+    psi = scatter + 2.0 * NU * _diagonal(1.0 / s.sd_mixing)
+    s.sigma = inverse_wishart(NU + p - 1.0 + g.n_items, psi, rng)
+    rate = NU * np.diagonal(np.linalg.inv(s.sigma), axis1=1, axis2=2) + 1.0 / A**2
+    s.sd_mixing = rate / rng.standard_gamma((NU + p) / 2.0, size=rate.shape)
+
+
+def draw_abilities(layout: Layout, state: State, sums: Array, rng: np.random.Generator) -> None:
+    """R of the first population, (mu, R) of the others, given the sums of `ability_sums`."""
+    D = layout.D
+    second = _symmetric(sums[:, D:], D)  # (populations, LANES, D, D)
+    if D > 1:
+        state.R[0] = _walk_correlation(state.R[0], second[0], int(layout.population_sizes[0]), rng)
+    for m in range(1, len(layout.populations)):
+        n = float(layout.population_sizes[m])
+        first = np.moveaxis(sums[m, :D], 0, 1)  # (LANES, D)
+        mu = np.moveaxis(state.mu[m], 0, 1)
+        cross = first[:, :, None] * mu[:, None, :]
+        scatter = second[m] - cross - np.swapaxes(cross, 1, 2) + n * mu[:, :, None] * mu[:, None, :]
+        state.R[m] = inverse_wishart(D + 2.0 + n, scatter + np.eye(D), rng)
+        inverse = np.linalg.inv(state.R[m])
+        precision = n * inverse + np.eye(D) / MU_VARIANCE
+        mean = np.linalg.solve(precision, (inverse @ first[:, :, None]))[:, :, 0]
+        chol = np.linalg.cholesky(precision)
+        noise = np.linalg.solve(np.swapaxes(chol, 1, 2), rng.standard_normal((LANES, D, 1)))[:, :, 0]
+        state.mu[m] = np.moveaxis(mean + noise, 0, 1)
+
+
+def inverse_wishart(df: float, psi: Array, rng: np.random.Generator) -> Array:
+    """IW(df, psi) draws, batched over the first axis of psi (Bartlett's decomposition of the inverse)."""
+    n, p, _ = psi.shape
+    A = np.zeros((n, p, p))
+    lower = np.tril_indices(p, -1)
+    A[:, lower[0], lower[1]] = rng.standard_normal((n, lower[0].size))
+    A[:, np.arange(p), np.arange(p)] = np.sqrt(rng.chisquare(df - np.arange(p), size=(n, p)))
+    # psi = C C'; W = C^-T A A' C^-1 is Wishart(df, psi^-1), so its inverse is (C A^-T)(C A^-T)'
+    factor = np.swapaxes(np.linalg.solve(A, np.swapaxes(np.linalg.cholesky(psi), 1, 2)), 1, 2)
+    drawn: Array = factor @ np.swapaxes(factor, 1, 2)
+    return drawn
+
+
+def correlation_from_z(z: Array, D: int) -> tuple[Array, Array]:
+    """Correlation matrices from unconstrained z (..., D(D-1)/2), and the log prior density of z for uniform R."""
+    L = np.zeros((*z.shape[:-1], D, D))
+    L[..., 0, 0] = 1.0
+    log_prior = np.zeros(z.shape[:-1])
+    at = 0
+    for i in range(1, D):
+        rest = np.ones(z.shape[:-1])
+        for j in range(i):
+            w = np.tanh(z[..., at])
+            L[..., i, j] = w * np.sqrt(rest)
+            log_prior += 0.5 * np.log(rest) + np.log1p(-w * w)
+            rest = rest * (1.0 - w * w)
+            at += 1
+        L[..., i, i] = np.sqrt(rest)
+        log_prior += (D - 1 - i) * 0.5 * np.log(rest)
+    return L @ np.swapaxes(L, -1, -2), log_prior
+
+
+def z_from_correlation(R: Array) -> Array:
+    """Inverse of `correlation_from_z`."""
+    L, D = np.linalg.cholesky(R), R.shape[-1]
+    z = []
+    for i in range(1, D):
+        rest = np.ones(R.shape[:-2])
+        for j in range(i):
+            z.append(np.arctanh(L[..., i, j] / np.sqrt(rest)))
+            rest = rest - L[..., i, j] ** 2
+    return np.stack(z, axis=-1)
+
+
+def _walk_correlation(R: Array, second: Array, n: int, rng: np.random.Generator) -> Array:
+    """A few random-walk steps on R given sum theta theta'."""
+
+    def log_density(z: Array) -> tuple[Array, Array]:
+        R, log_prior = correlation_from_z(z, second.shape[-1])
+        _, log_det = np.linalg.slogdet(R)
+        trace = np.trace(np.linalg.solve(R, second), axis1=-2, axis2=-1)
+        return log_prior - 0.5 * n * log_det - 0.5 * trace, R
+
+    z = z_from_correlation(R)
+    value, R = log_density(z)
+    scale = 2.0 / np.sqrt(max(n, 1) * z.shape[-1])
+    for _ in range(CORRELATION_STEPS):
+        proposal = z + scale * rng.standard_normal(z.shape)
+        new_value, new_R = log_density(proposal)
+        yes = np.log(rng.random(z.shape[0])) < new_value - value
+        z, value = np.where(yes[:, None], proposal, z), np.where(yes, new_value, value)
+        R = np.where(yes[:, None, None], new_R, R)
+    return R
+
+
+def _diagonal(values: Array) -> Array:
+    return values[:, :, None] * np.eye(values.shape[1])
+
+
+def _symmetric(rows: Array, D: int) -> Array:
+    """(populations, D(D+1)/2, LANES) lower triangles -> (populations, LANES, D, D)."""
+    full = np.empty((rows.shape[0], LANES, D, D))
+    at = 0
+    for i in range(D):
+        for j in range(i + 1):
+            full[:, :, i, j] = full[:, :, j, i] = rows[:, at]
+            at += 1
+    return full

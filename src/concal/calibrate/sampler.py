@@ -1,0 +1,167 @@
+"""The sampler: start, warm-up, sampling until the targets hold, with checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from concal.calibrate.checkpoint import load_checkpoint, save_checkpoint
+from concal.calibrate.expansion import expand
+from concal.calibrate.layout import Layout
+from concal.calibrate.population import draw_abilities, draw_group
+from concal.calibrate.state import initial_state
+from concal.calibrate.sweep import UnitSteps, Workers
+from concal.calibrate.trace import Trace
+from concal.calibrate.transport import AbilityTransport, ItemTransport
+from concal.spec import CalibrationSpec
+
+NEWTON_START = 30
+WARMUP = 250
+FIRST_BLOCK = 250
+CHECKPOINT_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What a progress display shows.
+
+    `remaining` is an estimate in seconds, None while nothing can be said.
+    """
+
+    phase: str
+    sweep: int
+    expected_sweeps: int
+    sweeps_per_second: float
+    worst_rhat: float | None
+    min_ess: float | None
+    remaining: float | None
+
+
+Report = Callable[[Progress], None]
+
+
+class Sampler:
+    """Chains of one layout; `run` goes on until the targets hold or a limit is reached."""
+
+    def __init__(self, layout: Layout, spec: CalibrationSpec, seed: int, threads: int) -> None:
+        self.layout, self.spec, self.seed = layout, spec, seed
+        self.workers = Workers(threads)
+        self.steps = UnitSteps(layout, seed, self.workers)
+        self.state = initial_state(layout, seed)
+        self.trace = Trace(layout, spec)
+        self.item_transport = ItemTransport(layout, spec.tau)
+        self.ability_transport = AbilityTransport(layout)
+        self.warmup_end = NEWTON_START + WARMUP
+        self.seconds = 0.0
+        self.warnings: list[str] = []
+
+    def close(self) -> None:
+        """Stop the worker threads."""
+        self.workers.close()
+
+    def sweep(self) -> None:
+        """One sweep of every chain."""
+        state, steps = self.state, self.steps
+        state.sweep += 1
+        starting = state.sweep <= NEWTON_START
+        rng = np.random.Generator(
+            np.random.Philox(key=np.array([self.seed, 1], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
+        )
+        adapting = state.sweep <= self.warmup_end
+        steps.items(state, always=starting)
+        if state.sweep > NEWTON_START // 3:  # first let units find their places under the default population
+            scale, shift = expand(self.layout, state, steps.sums(state), self.spec.tau, rng)
+            steps.rescale(state, scale, shift)
+            for g, s in zip(self.layout.groups, state.groups, strict=True):
+                draw_group(g, s, self.spec.tau, rng)
+            if not starting:
+                self.item_transport.move(state, steps, rng, adapting=adapting)
+        steps.refresh(state)
+        steps.persons(state, always=starting)
+        if state.sweep > NEWTON_START // 3:
+            draw_abilities(self.layout, state, steps.sums(state), rng)
+            if not starting:
+                self.ability_transport.move(state, steps, rng, adapting=adapting)
+
+    def run(self, checkpoint: Path | None = None, report: Report | None = None, *, resume: bool = True) -> bool:
+        """Sample; True when all targets hold. An interrupted run leaves its checkpoint behind."""
+        if checkpoint is not None and resume and checkpoint.exists():
+            load_checkpoint(checkpoint, self)
+        started, saved = time.monotonic() - self.seconds, time.monotonic()
+        try:
+            while True:
+                if self.trace.due and self._done(report, started):
+                    return self.converged
+                self.sweep()
+                self._keep()
+                now = time.monotonic()
+                self.seconds = now - started
+                if checkpoint is not None and now - saved > CHECKPOINT_SECONDS:
+                    save_checkpoint(checkpoint, self)
+                    saved = time.monotonic()
+                if report is not None and (self.state.sweep % 10 == 0 or self.state.sweep < 5):
+                    report(self._progress())
+        except KeyboardInterrupt:
+            if checkpoint is not None:
+                save_checkpoint(checkpoint, self)
+            raise
+
+    def _keep(self) -> None:
+        if self.state.sweep == self.warmup_end:
+            self.steps.forget_acceptance()
+            self.trace.start(self.state.sweep)
+        elif self.state.sweep > self.warmup_end:
+            self.trace.record(self.state, self.steps)
+
+    @property
+    def converged(self) -> bool:
+        """Whether every target held at the last check."""
+        return self.trace.converged
+
+    def _done(self, report: Report | None, started: float) -> bool:
+        """Check the targets; prolong the warm-up when the chains had not met, else plan the next check."""
+        trace, spec = self.trace, self.spec
+        trace.check(spec)
+        if trace.converged:
+            return True
+        out_of_time = spec.max_minutes is not None and self.seconds > 60.0 * spec.max_minutes
+        if self.state.sweep >= spec.max_sweeps or out_of_time:
+            limit = "max_minutes" if out_of_time else "max_sweeps"
+            self.warnings.append(f"stopped at {limit} before the targets held: {trace.shortfall(spec)}")
+            return True
+        if trace.max_rhat > 1.1 and trace.sweeps >= self.warmup_end:
+            # the chains had not met: what was sampled becomes warm-up
+            self.warmup_end = self.state.sweep + 1
+            trace.clear()
+            return False
+        trace.plan_next(spec)
+        return False
+
+    def _progress(self) -> Progress:
+        sweep, trace = self.state.sweep, self.trace
+        speed = sweep / max(self.seconds, 1e-9)
+        warm = sweep < self.warmup_end
+        expected = self.warmup_end + (FIRST_BLOCK if warm else trace.expected(self.spec))
+        known = not warm and trace.checked
+        return Progress(
+            "start" if sweep <= NEWTON_START else "warm-up" if warm else "sampling",
+            sweep,
+            expected,
+            speed,
+            trace.max_rhat if known else None,
+            trace.min_ess if known else None,
+            max(expected - sweep, 0) / speed if sweep > NEWTON_START else None,
+        )
+
+
+def stuck_items(sampler: Sampler) -> list[tuple[str, int]]:
+    """Items (group, index) that some chain never moved while sampling."""
+    stuck = []
+    for g, counts in zip(sampler.layout.groups, sampler.steps.item_accepted, strict=True):
+        chains = counts[:, : sampler.spec.chains]
+        stuck += [(g.name, int(j)) for j in np.flatnonzero((chains == 0).any(axis=1))]
+    return stuck

@@ -1,0 +1,277 @@
+r"""Moves of what governs the units with the units carried along: for Sigma, beta and the correlation of abilities.
+
+Where units have few responses, Gibbs steps creep: items follow Sigma and Sigma follows the items. Here a proposal for
+the governing parameters phi takes every unit along at a fixed *standardised place* under a Gaussian sketch of its
+likelihood (see `kernels.carry`). Were the likelihoods Gaussian, this would sample phi from its marginal posterior with
+all units integrated out: it is centred for well-observed units and non-centred for empty ones, unit by unit.
+
+Proposals are autoregressive around the mean and covariance (m, S) of phi learned in warm-up,
+
+.. math:: \phi' = m + \sqrt{1 - \epsilon^2} (\phi - m) + \epsilon S^{1/2} z ,
+
+which leaves N(m, S) invariant, so the better it is known the larger the steps; epsilon adapts in warm-up.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate import kernels
+from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.population import NU, correlation_from_z, set_beta, z_from_correlation
+from concal.calibrate.state import GroupState, State, kernel_parameters
+from concal.calibrate.sweep import UnitSteps, item_accumulators
+from concal.response.lanes import LANES
+
+Array = npt.NDArray[np.float64]
+TARGET_ACCEPTANCE = 0.35
+LEARN_EVERY = 40
+
+
+class Reference:
+    """The Gaussian N(m, S) of phi and the step epsilon, learned in warm-up and then frozen."""
+
+    def __init__(self, size: int) -> None:
+        self.history: list[Array] = []
+        self.mean, self.factor = np.zeros(size), np.zeros((size, size))
+        self.epsilon, self.ready, self.trials, self.accepted = 0.5, False, 0, 0.0
+
+    def learn(self) -> None:
+        """Mean and covariance of the later half of what was seen, shrunk a little to its diagonal."""
+        recent = np.concatenate(self.history[len(self.history) // 2 :], axis=0)
+        self.mean = recent.mean(axis=0)
+        S = np.atleast_2d(np.cov(recent.T))
+        n, k = recent.shape
+        shrink = k / (k + n / 4.0)
+        S = (1.0 - shrink) * S + shrink * np.diag(np.diag(S)) + 1e-10 * np.eye(k)
+        self.factor = np.linalg.cholesky(1.2 * S)
+        self.ready = True
+
+    def propose(self, phi: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """New phi (LANES, size) and log N(phi) - log N(phi'), the reference's part of the Metropolis ratio."""
+        keep = np.sqrt(1.0 - self.epsilon**2)
+        noise = rng.standard_normal(phi.shape) @ self.factor.T
+        new = self.mean + keep * (phi - self.mean) + self.epsilon * noise
+        old_z = np.linalg.solve(self.factor, (phi - self.mean).T)
+        new_z = np.linalg.solve(self.factor, (new - self.mean).T)
+        return new, 0.5 * ((new_z**2).sum(axis=0) - (old_z**2).sum(axis=0))
+
+    def adapt(self, yes: npt.NDArray[np.bool_]) -> None:
+        """Larger steps when accepted often, smaller when not."""
+        self.trials += 1
+        rate = 1.5 / np.sqrt(self.trials + 10.0)
+        self.epsilon = float(np.clip(self.epsilon * np.exp(rate * (yes.mean() - TARGET_ACCEPTANCE)), 0.02, 1.0))
+
+
+class Sketch:
+    """Gaussian sketch of every unit's likelihood: information (units, n(n+1)/2) and pull h = Q m (units, n)."""
+
+    def __init__(self, units: int, n: int) -> None:
+        self.n = n
+        self.information = np.zeros((units, n * (n + 1) // 2), np.float32)
+        self.pull = np.zeros((units, n), np.float32)
+        self.total, self.count = np.zeros((units, n)), 0
+
+    def see(self, x: npt.NDArray[np.floating]) -> None:
+        """Add the lanes of x (units, n, LANES) to the mean the sketch is drawn at."""
+        self.total += x.mean(axis=2)
+        self.count += 1
+
+    def centre(self) -> Array:
+        """Where the likelihood is expanded."""
+        return self.total / max(self.count, 1)
+
+    def draw(self, centre: Array, acc: Array, lo: int, hi: int) -> None:
+        """From accumulators at the centre (averaged over lanes): h = Q centre + gradient."""
+        mean, n = acc.mean(axis=2), self.n
+        Q = np.zeros((hi - lo, n, n))
+        rows, cols = np.tril_indices(n)
+        Q[:, rows, cols] = Q[:, cols, rows] = mean[:, 1 + n :]
+        self.information[lo:hi] = mean[:, 1 + n :]
+        self.pull[lo:hi] = np.einsum("uij,uj->ui", Q, centre[lo:hi]) + mean[:, 1 : 1 + n]
+
+    def forget(self) -> None:
+        """Start a new mean."""
+        self.total[:], self.count = 0.0, 0
+
+
+class ItemTransport:
+    """Moves (beta, Sigma) of every group with its items."""
+
+    def __init__(self, layout: Layout, tau: float) -> None:
+        self.layout, self.tau = layout, tau
+        self.references = [Reference(g.design.X.shape[1] * g.p + g.p * (g.p + 1) // 2) for g in layout.groups]
+        self.sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
+
+    def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
+        """One move per group; while adapting also learn."""
+        for k, (g, s) in enumerate(zip(self.layout.groups, state.groups, strict=True)):
+            reference, sketch = self.references[k], self.sketches[k]
+            if reference.ready:
+                yes = self._move_group(k, g, s, state, steps, rng)
+                if adapting:
+                    reference.adapt(yes)
+            if adapting:
+                reference.history.append(pack(s))
+                sketch.see(s.xi)
+                if len(reference.history) % LEARN_EVERY == 0:
+                    self._learn(k, g, s, state, steps)
+
+    def _learn(self, k: int, g: GroupLayout, s: GroupState, state: State, steps: UnitSteps) -> None:
+        self.references[k].learn()
+        sketch = self.sketches[k]
+        centre = sketch.centre()
+        xi = np.ascontiguousarray(np.broadcast_to(centre[:, :, None], s.xi.shape))
+        par = kernel_parameters(g, xi)
+
+        def step(chunk: tuple[int, int]) -> None:
+            lo, hi = chunk
+            acc = np.empty((hi - lo, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
+            item_accumulators(g, state.theta, par, xi[lo:hi], acc, lo, hi)
+            sketch.draw(centre, acc, lo, hi)
+
+        steps.workers.map(step, g.item_chunks)
+        sketch.forget()
+
+    def _move_group(
+        self, k: int, g: GroupLayout, s: GroupState, state: State, steps: UnitSteps, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        phi = pack(s)
+        new_phi, ratio = self.references[k].propose(phi, rng)
+        beta, sigma, log_prior = unpack(new_phi, g, s, self.tau)
+        ratio = ratio + log_prior - unpack(phi, g, s, self.tau)[2]
+        precision, new_precision = _lanes_last(np.linalg.inv(s.sigma)), _lanes_last(np.linalg.inv(sigma))
+        _, log_det = np.linalg.slogdet(s.sigma)
+        _, new_log_det = np.linalg.slogdet(sigma)
+        ratio = ratio - 0.5 * g.n_items * (new_log_det - log_det)
+        mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(s.xi.shape)
+        moved = np.empty_like(s.xi)
+        new_ll = np.empty((g.n_items, LANES))
+        sketch = self.sketches[k]
+
+        def step(chunk: tuple[int, int]) -> Array:
+            lo, hi = chunk
+            change = np.empty((hi - lo, LANES))
+            kernels.carry(
+                g.p, s.xi, sketch.information, sketch.pull, precision, s.mean, new_precision, mean,
+                steps.zero[k], steps.own[k], moved[lo:hi], change, lo, hi,
+            )  # fmt: skip
+            par = kernel_parameters(g, moved[lo:hi])
+            kernels.item_log_likelihood(
+                g.model.tag, g.item_start[lo:], g.item_person, g.item_score, state.theta, g.dim, par,
+                new_ll[lo:hi], 0, hi - lo,
+            )  # fmt: skip
+            return (change + new_ll[lo:hi] - steps.item_ll[k][lo:hi]).sum(axis=0)
+
+        ratio = ratio + np.sum(steps.workers.map(step, g.item_chunks), axis=0)
+        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
+        s.xi = np.where(yes, moved, s.xi)
+        s.sigma = np.where(yes[:, None, None], sigma, s.sigma)
+        set_beta(g, s, np.where(yes, beta, s.beta))
+        steps.item_ll[k] = np.where(yes, new_ll, steps.item_ll[k])
+        return yes
+
+
+class AbilityTransport:
+    """Moves the correlation of abilities with all examinees (single-population fits with several dimensions)."""
+
+    def __init__(self, layout: Layout) -> None:
+        D = layout.D
+        self.layout = layout
+        self.active = D > 1 and len(layout.populations) == 1
+        self.reference = Reference(D * (D - 1) // 2)
+        self.sketch = Sketch(layout.n_persons if self.active else 0, D)
+
+    def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
+        """One move of R; while adapting also learn."""
+        if not self.active:
+            return
+        if self.reference.ready:
+            yes = self._move(state, steps, rng)
+            if adapting:
+                self.reference.adapt(yes)
+        if adapting:
+            self.reference.history.append(z_from_correlation(state.R[0]))
+            self.sketch.see(state.theta)
+            if len(self.reference.history) % LEARN_EVERY == 0:
+                self._learn(state, steps)
+
+    def _learn(self, state: State, steps: UnitSteps) -> None:
+        self.reference.learn()
+        D, centre = self.layout.D, self.sketch.centre()
+
+        def step(chunk: tuple[int, int]) -> None:
+            lo, hi = chunk
+            theta = np.ascontiguousarray(np.broadcast_to(centre[lo:hi, :, None], (hi - lo, D, LANES)), np.float32)
+            acc = np.zeros((hi - lo, 1 + D + D * (D + 1) // 2, LANES))
+            steps.person_pass(state, theta, acc, lo, hi, lo)
+            self.sketch.draw(centre, acc, lo, hi)
+
+        steps.workers.map(step, self.layout.person_chunks)
+        self.sketch.forget()
+
+    def _move(self, state: State, steps: UnitSteps, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        D, layout = self.layout.D, self.layout
+        phi = z_from_correlation(state.R[0])
+        new_phi, ratio = self.reference.propose(phi, rng)
+        R, log_prior = correlation_from_z(new_phi, D)
+        ratio = ratio + log_prior - correlation_from_z(phi, D)[1]
+        change_log_det = np.linalg.slogdet(R)[1] - np.linalg.slogdet(state.R[0])[1]
+        ratio = ratio - 0.5 * layout.n_persons * change_log_det
+        precision, new_precision = _lanes_last(np.linalg.inv(state.R[0])), _lanes_last(np.linalg.inv(R))
+        moved = np.empty_like(state.theta)
+        new_ll = np.zeros_like(steps.person_ll)
+
+        def step(chunk: tuple[int, int]) -> Array:
+            lo, hi = chunk
+            change = np.empty((hi - lo, LANES))
+            kernels.carry(
+                D, state.theta, self.sketch.information, self.sketch.pull, precision, state.mu, new_precision,
+                state.mu, layout.population, layout.population, moved[lo:hi], change, lo, hi,
+            )  # fmt: skip
+            for g, s in zip(layout.groups, state.groups, strict=True):
+                kernels.person_log_likelihood(
+                    g.model.tag, g.person_start[lo:], g.person_item, g.person_score, moved[lo:hi], s.par, g.dim,
+                    new_ll[lo:hi], 0, hi - lo,
+                )  # fmt: skip
+            return (change + new_ll[lo:hi] - steps.person_ll[lo:hi]).sum(axis=0)
+
+        ratio = ratio + np.sum(steps.workers.map(step, layout.person_chunks), axis=0)
+        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
+        flags = yes.astype(np.float64)[None]
+        steps.workers.map(lambda chunk: kernels.take_lanes(state.theta, moved, flags, *chunk), layout.person_chunks)
+        state.R[0] = np.where(yes[:, None, None], R, state.R[0])
+        return yes
+
+
+def pack(s: GroupState) -> Array:
+    """phi of a group, (LANES, size): beta, then the log-Cholesky coordinates of Sigma."""
+    L = np.linalg.cholesky(s.sigma)
+    p = L.shape[-1]
+    rows, cols = np.tril_indices(p)
+    values = L[:, rows, cols]
+    values[:, rows == cols] = np.log(values[:, rows == cols])
+    return np.concatenate([np.moveaxis(s.beta, 2, 0).reshape(LANES, -1), values], axis=1)
+
+
+def unpack(phi: Array, g: GroupLayout, s: GroupState, tau: float) -> tuple[Array, Array, Array]:
+    """(beta, Sigma, log prior density of phi) from phi, given the half-t scales."""
+    k, p = g.design.X.shape[1], g.p
+    beta = np.ascontiguousarray(np.moveaxis(phi[:, : k * p].reshape(LANES, k, p), 0, 2))
+    rows, cols = np.tril_indices(p)
+    values = phi[:, k * p :].copy()
+    log_diagonal = values[:, rows == cols]
+    values[:, rows == cols] = np.exp(log_diagonal)
+    L = np.zeros((LANES, p, p))
+    L[:, rows, cols] = values
+    sigma = L @ np.swapaxes(L, 1, 2)
+    inverse = np.diagonal(np.linalg.inv(sigma), axis1=1, axis2=2)
+    log_prior = -(NU + 2 * p) * log_diagonal.sum(axis=1) - (NU / s.sd_mixing * inverse).sum(axis=1)
+    log_prior += ((p - np.arange(p) + 1.0) * log_diagonal).sum(axis=1)  # d Sigma / d phi
+    log_prior -= 0.5 * tau * (beta**2).sum(axis=(0, 1))
+    return beta, sigma, log_prior
+
+
+def _lanes_last(matrices: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
+    return np.ascontiguousarray(np.moveaxis(matrices, 0, 2))[None]
