@@ -197,3 +197,58 @@ def thin(calibration, keep):
         ess_tail=group.ess_tail[rows],
     )
     return replace(calibration, groups={group.name: small})
+
+
+def gibbs(world, periods, n_draws=1000, warmup=200, seed=1, tau=0.01, estimate_links=False):
+    """Hierarchical normal model of one or several periods by Gibbs: items, beta, Sigma; links known.
+
+    Returns item ids, draws of xi (S, n, p), beta (S, F, p), Sigma, conditional means of beta. The metric is that of
+    the first period given.
+    """
+    rng = np.random.default_rng(seed)
+    p, F = world.xi.shape[1], len(world.features)
+    seen = sorted({i for period in periods for i in period.item_ids})
+    place = {item: j for j, item in enumerate(seen)}
+    X = world.X[[world.item_ids.index(i) for i in seen]]
+    n = len(seen)
+    precision, shift = np.zeros((n, p, p)), np.zeros((n, p))
+    first = periods[0]
+    for period in periods:
+        A, B = period.A / first.A, (period.B - first.B) / first.A  # period's metric to the first period's
+        A, B = 1 / (first.A / period.A), (period.B - first.B) / first.A
+        E, e = np.eye(p), np.zeros(p)
+        E[0, 0] = 1 / A
+        e[:2] = -B / A, np.log(A)
+        for j, item in enumerate(period.item_ids):
+            Q = np.linalg.inv(period.R[j])
+            precision[place[item]] += E @ Q @ E
+            shift[place[item]] += E @ Q @ (period.y[j] - e)
+    beta, sigma = np.zeros((F, p)), np.eye(p)
+    gram = X.T @ X
+    out = {"xi": [], "beta": [], "sigma": [], "beta_mean": []}
+    for s in range(warmup + n_draws):
+        omega = np.linalg.inv(sigma)
+        covariance = np.linalg.inv(precision + omega)
+        mean = np.einsum("jab,jb->ja", covariance, shift + X @ beta @ omega)
+        xi = mean + np.einsum("jab,jb->ja", np.linalg.cholesky(covariance), rng.normal(size=(n, p)))
+        P = np.kron(gram, omega) + tau * np.eye(F * p)
+        V = np.linalg.inv(P)
+        b = V @ (X.T @ xi @ omega).ravel()
+        beta = (b + np.linalg.cholesky(V) @ rng.normal(size=F * p)).reshape(F, p)
+        r = xi - X @ beta
+        scale = np.linalg.cholesky(np.linalg.inv(r.T @ r + 0.01 * np.eye(p)))
+        z = np.tril(rng.normal(size=(p, p)), -1) + np.diag(np.sqrt(rng.chisquare(n + p + 1 - np.arange(p))))
+        sigma = np.linalg.inv(scale @ z @ z.T @ scale.T)
+        if s >= warmup:
+            for name, value in zip(out, (xi, beta, sigma, b.reshape(F, p)), strict=True):
+                out[name].append(value.copy())
+    return tuple(seen), {name: np.array(v) for name, v in out.items()}
+
+
+def sampled_period(world, period, n_draws=1000, seed=1, rao_blackwell=True):
+    """The period calibrated alone, population estimated."""
+    ids, draws = gibbs(world, [period], n_draws, seed=seed)
+    assert ids == period.item_ids
+    return calibration_from(
+        world, period, draws["xi"], draws["beta"], draws["sigma"], beta_mean=draws["beta_mean"] if rao_blackwell else None
+    )

@@ -10,6 +10,7 @@ import polars as pl
 
 from concal.calibrate.result import Calibration
 from concal.combine.analytic import consensus_from_totals
+from concal.combine.joint import JointOptions, combine_jointly
 from concal.combine.result import Consensus
 from concal.combine.specification import NewItems
 from concal.combine.summary import PeriodSummary, summarise_period
@@ -28,6 +29,7 @@ def combine(
     spec: ConsensusSpec | None = None,
     items: Mapping[str, NewItems] | None = None,
     literal: bool = False,
+    options: JointOptions | None = None,
 ) -> Consensus:
     """Combine calibrated, linked periods into the posterior of one pooled analysis.
 
@@ -44,6 +46,9 @@ def combine(
         Items to include even if nobody has answered them.
     literal : bool
         The paper's plug-in choices, for comparison: 200 linked draws, plain covariances, Omega* = (Sigma*)^-1.
+        Analytic method only.
+    options : JointOptions
+        Of the joint method. Tilting needs draws, so it happens where calibrations were given.
 
     Returns
     -------
@@ -54,6 +59,10 @@ def combine(
     if method not in ("analytic", "joint"):
         raise DataError(f'method must be "analytic" or "joint", not {method!r}')
     summaries = summarise_all(periods, spec, literal=literal)
+    if method == "joint":
+        calibrations = {e[0].period: e[0] for e in periods if not isinstance(e, PeriodSummary)}
+        joint = combine_jointly(summaries, spec=spec, options=options, items=items, calibrations=calibrations)
+        return _with_diagnostics(joint, summaries)
     consensus = consensus_from_totals(sum_periods(summaries, spec.half_life), items=items, literal=literal)
     return _with_diagnostics(consensus, summaries)
 
@@ -93,9 +102,13 @@ def _reference(periods: Sequence[Period]) -> str:
 
 
 def _with_diagnostics(consensus: Consensus, summaries: Sequence[PeriodSummary]) -> Consensus:
+    table = gaussianity(summaries)
+    if not consensus.diagnostics.is_empty():
+        keys = ["item_id", "group", "period"]
+        table = consensus.diagnostics.join(table, on=keys, how="full", coalesce=True).sort(keys)
     return replace(
         consensus,
-        diagnostics=gaussianity(summaries),
+        diagnostics=table,
         warnings=(*consensus.warnings, *(f"period {s.period!r}: {w}" for s in summaries for w in s.warnings)),
     )
 

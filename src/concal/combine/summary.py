@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from concal.calibrate.result import Calibration, GroupDraws
 from concal.combine.coefficients import PopulationMoments, population_moments
+from concal.combine.conditional import conditional_factors
 from concal.combine.gaussian import (
     corrected_inverse,
     effective_covariance_draws,
@@ -239,15 +240,17 @@ def _summarise_group(
     population = population_moments(group, hyperprior, link, which, correct=correct, literal=literal)
     same = link is None and which is None
     alone = population if same else population_moments(group, hyperprior, None, None, correct=correct, literal=literal)
-    m, Omega = _prior_contribution(group.X, population, correct, None)
+    m, Omega = prior_contribution(group.X, population, correct, None)
     n_linked = np.minimum(ess, s)
     Lambda = _precision(linked.covariance, n_linked, s, p, correct)
-    own_m, own_Omega = _prior_contribution(group.X, alone, correct, C)
+    own_m, own_Omega = prior_contribution(group.X, alone, correct, C)
     own_Lambda = _precision(without_wobble(own.mean, own.covariance, C), ess, all_draws, p, correct)
     seen = group.n_responses > 0
     Lambda = np.where(seen[:, None, None], Lambda, Omega)
     Q = np.where(seen[:, None, None], own_Lambda - own_Omega, 0.0)
     h = np.where(seen[:, None], times(own_Lambda, own.mean) - times(own_Omega, own_m), 0.0)
+    if not literal:
+        Q, h, _ = conditional_factors(group, alone.b, own.mean, own_Lambda, Q, h)
     return GroupSummary(
         name=group.name,
         dimension=group.dimension,
@@ -284,7 +287,7 @@ def _precision(covariance: Array, ess: Array, n_draws: int, p: int, correct: boo
     return inverse(covariance) * factor[:, None, None]
 
 
-def _prior_contribution(
+def prior_contribution(
     X: Array, population: PopulationMoments, correct: bool, wobble: Array | None
 ) -> tuple[Array, Array]:
     """Mean and precision of the population's prediction for every item, by the law of total variance."""

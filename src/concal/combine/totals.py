@@ -114,19 +114,21 @@ def empty_totals(reference: str, dimensions: Sequence[str], half_life: float | N
     return Totals(reference, tuple(dimensions), {}, half_life=half_life)
 
 
-def sum_periods(summaries: Sequence[PeriodSummary], half_life: float | None = None) -> Totals:
+def sum_periods(
+    summaries: Sequence[PeriodSummary], half_life: float | None = None, *, need_links: bool = True
+) -> Totals:
     """Totals of several periods, oldest first."""
     if not summaries:
         raise DataError("nothing to combine: no period was given")
     totals = empty_totals(summaries[0].reference, summaries[0].dimensions, half_life)
     for summary in summaries:
-        totals = add_period(totals, summary)
+        totals = add_period(totals, summary, need_links=need_links)
     return totals
 
 
-def add_period(totals: Totals, summary: PeriodSummary) -> Totals:
+def add_period(totals: Totals, summary: PeriodSummary, *, need_links: bool = True) -> Totals:
     """Totals with one more period; the others are discounted by one step where a half-life is set."""
-    check_against(totals, summary)
+    check_against(totals, summary, need_links=need_links)
     if summary.period in totals.periods:
         raise DataError(f"period {summary.period!r} is already in the totals; retract it first to replace it")
     fade = 1.0 if totals.half_life is None else float(0.5 ** (1.0 / totals.half_life))
@@ -183,7 +185,7 @@ def same_form(form: FormTotals, group: GroupSummary) -> bool:
     return form.model == group.model and form.features == group.features
 
 
-def check_against(totals: Totals, summary: PeriodSummary) -> None:
+def check_against(totals: Totals, summary: PeriodSummary, *, need_links: bool = True) -> None:
     """Refuse a period that cannot be combined with the others, naming what differs."""
     if summary.dimensions != totals.dimensions:
         raise DataError(
@@ -195,7 +197,7 @@ def check_against(totals: Totals, summary: PeriodSummary) -> None:
             f"period {summary.period!r} is linked to {summary.reference!r}, the others to {totals.reference!r}; "
             "relink it to the same reference"
         )
-    if not summary.linked:
+    if need_links and not summary.linked:
         raise LinkError(
             f"period {summary.period!r} is not linked to {totals.reference!r}; link it first, or combine jointly"
         )

@@ -1,0 +1,310 @@
+"""The joint consensus: links, populations and items estimated together from the periods' likelihood factors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.calibrate.result import Calibration
+from concal.combine.displacement import displacement, probability_same
+from concal.combine.factors import GroupFactors, arrange_factors, check_connected, sum_by_item
+from concal.combine.gaussian import from_log_cholesky, inverse, log_cholesky, positive_definite, symmetric, times
+from concal.combine.mixture import ItemMixture
+from concal.combine.newton import Mode, find_mode
+from concal.combine.posterior import (
+    JointPosterior,
+    Layout,
+    evaluate,
+    free_parameters,
+    make_buffers,
+    make_layout,
+    unpack,
+    with_weights,
+)
+from concal.combine.result import Consensus, GroupConsensus
+from concal.combine.sampler import Chains, sample_joint, sample_laplace
+from concal.combine.specification import GroupTotals, NewItems, unite_forms
+from concal.combine.start import starting_links
+from concal.combine.summary import PeriodSummary
+from concal.combine.tilting import tilt_factors
+from concal.combine.totals import sum_periods
+from concal.errors import DataError, LinkError
+from concal.spec import ConsensusSpec
+
+Array = npt.NDArray[np.float64]
+ELIGIBLE = 0.1  # least precision of an item, in units of the population's, for it to enter
+
+
+@dataclass(frozen=True)
+class JointOptions:
+    """How the joint consensus is computed.
+
+    Attributes
+    ----------
+    draws : int or None
+        Draws of links and population; None: between 120 and 800, fewer for larger banks.
+    sampler : "hmc" or "laplace"
+        Exact sampling of the marginal posterior, or the Gaussian at its mode.
+    robust : bool
+        Keep item-by-period factors that look like drift from pulling the links.
+    fixed_links : bool
+        Take the links' means as known.
+    fixed_population : dict of group -> (beta, Sigma)
+        Populations that are known.
+    keep_draws : bool
+        Keep joint draws across items in the result.
+    """
+
+    draws: int | None = None
+    sampler: str = "hmc"
+    robust: bool = True
+    fixed_links: bool = False
+    fixed_population: Mapping[str, tuple[Array, Array]] = field(default_factory=dict)
+    keep_draws: bool = True
+
+
+def combine_jointly(
+    summaries: Sequence[PeriodSummary],
+    *,
+    spec: ConsensusSpec,
+    options: JointOptions | None = None,
+    items: Mapping[str, NewItems] | None = None,
+    calibrations: Mapping[str, Calibration] | None = None,
+) -> Consensus:
+    """Joint consensus of several periods.
+
+    Parameters
+    ----------
+    summaries : sequence of PeriodSummary
+        Oldest first. Periods that were not linked are placed by the items they share with the others.
+    calibrations : dict of period -> Calibration
+        Draws for tilting; periods without them keep their factors.
+    """
+    options = options or JointOptions()
+    if options.sampler not in ("hmc", "laplace"):
+        raise DataError(f'sampler must be "hmc" or "laplace", not {options.sampler!r}')
+    totals = sum_periods(summaries, spec.half_life, need_links=False)
+    order = {m: i for i, m in enumerate(totals.periods)}
+    united = {n: unite_forms(forms, order, (items or {}).get(n)) for n, forms in totals.groups.items()}
+    groups = arrange_factors(summaries, united, [totals.weights[s.period] for s in summaries])
+    check_connected(groups, totals.periods, totals.dimensions)
+    posterior, theta = _set_up(summaries, united, groups, options)
+    posterior, mode = _fit(posterior, theta, options)
+    tilted = pl.DataFrame()
+    for _ in range(spec.tilt if calibrations else 0):
+        refined = tilt_factors(posterior, mode, summaries, calibrations or {})
+        posterior, tilted = _identified(refined.posterior, mode.theta), refined.table
+        posterior, mode = _fit(posterior, mode.theta, options)
+    mixture, chains = _sample(posterior, mode, options, spec.seed)
+    return _result(summaries, united, posterior, mixture, chains, tilted, totals.warnings, options)
+
+
+def _set_up(
+    summaries: Sequence[PeriodSummary],
+    united: Mapping[str, GroupTotals],
+    groups: Mapping[str, GroupFactors],
+    options: JointOptions,
+) -> tuple[JointPosterior, Array]:
+    """Layout, link priors and starting values."""
+    M, K = len(summaries), len(summaries[0].dimensions)
+    layout = make_layout(groups, M, K)
+    reference = next((m for m, s in enumerate(summaries) if s.period == s.reference), None)
+    if reference is None:
+        raise LinkError(
+            f"the reference period {summaries[0].reference!r} is not among the periods; its factors set the metric"
+        )
+    precision = np.zeros((K, M, 2, 2))
+    fixed = []
+    for k in range(K):
+        wobble = summaries[reference].wobble[k]
+        if np.trace(wobble) > 1e-10:
+            precision[k, reference] = inverse(wobble + 1e-4 * np.trace(wobble) * np.eye(2))
+        else:
+            fixed.append((k, reference))
+        present = {int(m) for g in groups.values() if g.dimension == k for m in np.unique(g.period)}
+        fixed += [(k, m) for m in range(M) if m not in present]
+    if options.fixed_links:
+        fixed = [(k, m) for k in range(K) for m in range(M)]
+    theta = np.zeros(layout.size)
+    links = starting_links(summaries, reference)
+    for k in range(K):
+        theta[layout.link(k)] = links[:, k].ravel()
+    for name, total in united.items():
+        beta, sigma = options.fixed_population.get(name, (total.population.beta, total.population.sigma))
+        theta[layout.sigma[name]] = log_cholesky(np.asarray(sigma, dtype=np.float64))
+        theta[layout.beta[name]] = np.asarray(beta, dtype=np.float64).ravel()
+    free = free_parameters(layout, fixed, tuple(options.fixed_population))
+    return _identified(JointPosterior(groups, layout, precision, free), theta), theta
+
+
+def _reference_precision(group: GroupFactors, u: Array, B: Array) -> tuple[Array, Array]:
+    """Every factor on the reference metric: E Q E (pairs, p, p) and E (h - Q e) (pairs, p)."""
+    E = np.ones((group.n_pairs, group.p))
+    E[:, 0] = np.exp(-u[group.period])
+    e = np.zeros((group.n_pairs, group.p))
+    e[:, 0], e[:, 1] = -B[group.period] * E[:, 0], u[group.period]
+    return E[:, :, None] * group.Q * E[:, None, :], E * (group.h - times(group.Q, e))
+
+
+def _identified(posterior: JointPosterior, theta: Array) -> JointPosterior:
+    """Leave out items whose precision is too close to, or beyond, losing positive definiteness."""
+    groups = {}
+    for name, group in posterior.groups.items():
+        u, B, L, Omega, _ = unpack(posterior.layout, name, group, theta)
+        Q, _ = _reference_precision(group, u, B)
+        total = sum_by_item(group, group.weight[:, None, None] * Q) + Omega
+        own = group.own_prior > 0
+        total[own] += group.prior_precision[group.own_prior[own] - 1] - Omega
+        fine = positive_definite(total, L @ L.T, ELIGIBLE)
+        groups[name] = replace(group, active=fine & (np.diff(group.start) > 0))
+    return replace(posterior, groups=groups)
+
+
+def _fit(posterior: JointPosterior, theta: Array, options: JointOptions) -> tuple[JointPosterior, Mode]:
+    """Mode, with drifting factors weighted down: weights at the start links (already robust), then twice more."""
+    base = {name: group.age for name, group in posterior.groups.items()}
+    if not options.robust:
+        return posterior, find_mode(posterior, theta)
+    posterior = with_weights(posterior, robust_weights(posterior, theta, base))
+    mode = find_mode(posterior, theta)
+    for _ in range(3):
+        weights = robust_weights(posterior, mode.theta, base)
+        change = max(float(np.abs(weights[n] - g.weight).max(initial=0.0)) for n, g in posterior.groups.items())
+        if change < 0.01:
+            break
+        posterior = with_weights(posterior, weights)
+        mode = find_mode(posterior, mode.theta)
+    return posterior, mode
+
+
+def robust_weights(posterior: JointPosterior, theta: Array, base: Mapping[str, Array]) -> dict[str, Array]:
+    """Probability that each factor agrees with the item's other periods, times its age weight.
+
+    Items seen once have nothing to disagree with. Probabilities above 0.9 count as one, so that nothing is lost
+    where nothing drifts.
+    """
+    full = with_weights(posterior, base)
+    moments = make_buffers(full)
+    at = evaluate(posterior, theta, moments)
+    if not np.isfinite(at.value):
+        return dict(base)
+    out = {}
+    for name, group in posterior.groups.items():
+        u, B, L, _, _ = unpack(posterior.layout, name, group, theta)
+        weight = base[name].copy()
+        several = np.diff(group.start) > 1
+        pairs = np.flatnonzero((several & group.active)[group.item])
+        if pairs.size:
+            Q, s = _reference_precision(group, u, B)
+            item = group.item[pairs]
+            P = inverse(at.C[name][item])
+            w = group.weight[pairs]
+            cavity = P - w[:, None, None] * Q[pairs]
+            shift = times(P, at.xi[name][item]) - w[:, None] * s[pairs]
+            fine = positive_definite(cavity, L @ L.T, ELIGIBLE)
+            pairs, cavity, shift = pairs[fine], cavity[fine], shift[fine]
+            covariance = inverse(cavity)
+            moved = displacement(Q[pairs], s[pairs], times(covariance, shift), covariance, L)
+            same = probability_same(moved.log_same)
+            weight[pairs] *= np.where(same > 0.9, 1.0, same)
+        out[name] = weight
+    return out
+
+
+def _default_draws(posterior: JointPosterior) -> int:
+    pairs = sum(g.n_pairs * g.p for g in posterior.groups.values())
+    return int(np.clip(1.6e8 // max(pairs, 1), 120, 800)) // 4 * 4
+
+
+def _sample(posterior: JointPosterior, mode: Mode, options: JointOptions, seed: int) -> tuple[ItemMixture, Chains]:
+    """Draws of links and population, each with the items' conditional moments (drifting factors counted in full)."""
+    draws = options.draws or _default_draws(posterior)
+    mixture = ItemMixture(posterior, np.random.default_rng([seed, 1]), draws if options.keep_draws else 0)
+    rng = np.random.default_rng([seed, 2])
+    if not posterior.free.any():
+        at = evaluate(posterior, mode.theta, make_buffers(posterior))
+        for _ in range(draws if options.keep_draws else 1):
+            mixture.visit(mode.theta, at)
+        return mixture, Chains(mode.theta[None, None], 1.0, 0.0, 1.0)
+    if options.sampler == "laplace":
+        return mixture, sample_laplace(posterior, mode, mixture.visit, draws=draws, rng=rng)
+    return mixture, sample_joint(posterior, mode, mixture.visit, draws=draws, rng=rng)
+
+
+def _result(
+    summaries: Sequence[PeriodSummary],
+    united: Mapping[str, GroupTotals],
+    posterior: JointPosterior,
+    mixture: ItemMixture,
+    chains: Chains,
+    tilted: pl.DataFrame,
+    warnings: Sequence[str],
+    options: JointOptions,
+) -> Consensus:
+    theta = chains.theta.reshape(-1, chains.theta.shape[-1])
+    layout = posterior.layout
+    groups, answered, fallen = {}, 0, 0
+    for name, total in united.items():
+        factors = posterior.groups[name]
+        mean, covariance = mixture.moments(name)
+        seen = np.diff(factors.start) > 0
+        source = np.where(factors.active, "consensus", np.where(seen, "fallback", "predicted"))
+        answered, fallen = answered + int(seen.sum()), fallen + int((seen & ~factors.active).sum())
+        beta = theta[:, layout.beta[name]]
+        groups[name] = GroupConsensus(
+            name,
+            total.dimension,
+            total.model,
+            total.item_ids,
+            total.features,
+            total.X,
+            mean,
+            covariance,
+            source,
+            total.n_responses,
+            total.n_periods,
+            beta.mean(axis=0).reshape(-1, factors.p),
+            symmetric(from_log_cholesky(theta[:, layout.sigma[name]], factors.p).mean(axis=0)),
+            symmetric(np.atleast_2d(np.cov(beta, rowvar=False))) if theta.shape[0] > 1 else None,
+        )
+    doubts = [*warnings, *(w for t in united.values() for w in t.warnings)]
+    if chains.max_rhat > 1.1:
+        doubts.append(f"joint sampler: split R-hat reaches {chains.max_rhat:.2f}; ask for more draws")
+    drifting = {n: int((g.weight < 0.5 * g.age).sum()) for n, g in posterior.groups.items()}
+    if sum(drifting.values()):
+        doubts.append(f"{sum(drifting.values())} item-by-period factors look drifted and do not inform the links")
+    return Consensus(
+        "joint",
+        summaries[0].reference,
+        summaries[0].dimensions,
+        tuple(s.period for s in summaries),
+        groups,
+        links=_links(theta, layout, summaries),
+        fallback_share=fallen / answered if answered else 0.0,
+        diagnostics=tilted,
+        joint=mixture.draws() if options.keep_draws else None,
+        warnings=tuple(doubts),
+    )
+
+
+def _links(theta: Array, layout: Layout, summaries: Sequence[PeriodSummary]) -> pl.DataFrame:
+    rows = []
+    for k, dimension in enumerate(summaries[0].dimensions):
+        links = theta[:, layout.link(k)].reshape(theta.shape[0], -1, 2)
+        for m, summary in enumerate(summaries):
+            A, B = np.exp(links[:, m, 0]), links[:, m, 1]
+            rows.append(
+                {
+                    "period": summary.period,
+                    "dimension": dimension,
+                    "A_mean": float(A.mean()),
+                    "A_sd": float(A.std()),
+                    "B_mean": float(B.mean()),
+                    "B_sd": float(B.std()),
+                }
+            )
+    return pl.DataFrame(rows).sort("period", maintain_order=True)
