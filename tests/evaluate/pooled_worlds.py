@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import polars as pl
@@ -14,14 +14,6 @@ from concal.response import make_model
 
 CHAINS, DRAWS = 4, 250
 PERIODS = ("2026Q1", "2026Q2")
-
-
-@dataclass(frozen=True)
-class PooledAbilities(Abilities):
-    """What the engine adds for several populations."""
-
-    population_mean: np.ndarray | None = None
-    population_sd: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -114,8 +106,9 @@ def make_world(n: int = 60, *, seed: int = 1, shift: float = 0.05, ratio: float 
         np.ones(per_draw),
         np.broadcast_to(np.eye(2), (CHAINS, DRAWS, 2, 2)),
     )
-    together = PooledAbilities(
-        **{k: getattr(own, k) for k in own.__dataclass_fields__},
+    together = replace(
+        own,
+        populations=PERIODS,
         population_mean=np.zeros((CHAINS, DRAWS, 2, 2)) + np.array([[0.0, 0.0], [0.4, -0.2]]),
         population_sd=np.ones((CHAINS, DRAWS, 2, 2)) * np.array([[1.0, 1.0], [1.1, 0.8]]),
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -145,9 +144,14 @@ def ability_agreement(
     polars DataFrame
         period, dimension, mean, sd, pooled_mean, pooled_sd, mean_difference, sd_ratio.
     """
-    abilities: Any = pooled.abilities
-    if abilities is None or getattr(abilities, "population_mean", None) is None:
+    abilities = pooled.abilities
+    if abilities is None or abilities.population_mean is None or abilities.population_sd is None:
         raise DataError("the pooled fit has no ability distribution per period; fit it with concal.fit_pooled")
+    if abilities.population_mean.shape[2] != len(populations):
+        raise DataError(
+            f"the pooled fit has {abilities.population_mean.shape[2]} populations, but {len(populations)} periods were "
+            "named; fit it with concal.fit_pooled"
+        )
     missing = [p for p in populations if p not in links]
     if missing:
         raise DataError(f"no link for {first_few(missing)}; link every period before comparing abilities")

@@ -1,0 +1,90 @@
+"""What about a bank needs attention, in words, with the section of the report that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import polars as pl
+
+from concal.calibrate.result import Calibration
+from concal.combine.result import Consensus
+from concal.data.linkage import Linkage
+from concal.evaluate.result import Evaluation
+from concal.link.result import Link
+
+
+@dataclass(frozen=True)
+class Notice:
+    """One thing to look at.
+
+    Attributes
+    ----------
+    level : "problem" or "doubt"
+    section : str
+        Of the report.
+    text : str
+    """
+
+    level: str
+    section: str
+    text: str
+
+
+def attention(
+    calibrations: Mapping[str, Calibration],
+    links: Mapping[str, Link],
+    consensus: Consensus,
+    linkage: Linkage | None,
+    drift: pl.DataFrame,
+    evaluation: Evaluation | None,
+    *,
+    version: int,
+    max_fallback: float = 0.05,
+) -> tuple[Notice, ...]:
+    """Everything the stages warned about, and what only the whole bank shows; problems first.
+
+    Above the share `max_fallback` of answered items in the population fallback the periods are called too thin.
+    """
+    found = list(_calibrations(calibrations))
+    found += [Notice("doubt", "links", f"{p}: {text}") for p, link in links.items() for text in link.warnings]
+    if linkage is not None:
+        found += [Notice("problem", "data", text) for text in linkage.problems()]
+    found += [Notice("doubt", "consensus", text) for text in consensus.warnings]
+    if consensus.fallback_share > max_fallback:
+        found.append(
+            Notice(
+                "doubt",
+                "consensus",
+                f"{consensus.fallback_share:.1%} of the answered items have the population fallback: the periods say "
+                "little about them beyond the population model",
+            )
+        )
+    flagged = drift.filter(pl.col("flagged")).height if "flagged" in drift.columns else drift.height
+    if flagged:
+        found.append(Notice("doubt", "drift", f"{flagged:,} item-by-period deviations look like drift"))
+    if evaluation is None:
+        found.append(Notice("doubt", "agreement", "no pooled fit to compare with yet; `concal evaluate` makes one"))
+    elif evaluation.version is not None and evaluation.version + 1 < version:
+        found.append(
+            Notice(
+                "doubt",
+                "agreement",
+                f"the pooled fit compares version {evaluation.version}; the bank is at {version} now",
+            )
+        )
+    return tuple(sorted(dict.fromkeys(found), key=lambda notice: notice.level != "problem"))
+
+
+def _calibrations(calibrations: Mapping[str, Calibration]) -> Iterator[Notice]:
+    for period, calibration in calibrations.items():
+        reached = calibration.convergence
+        if not reached.converged:
+            yield Notice(
+                "problem",
+                "calibration",
+                f"{period}: the run missed a target (largest population R-hat {reached.max_rhat_population:.3f}, "
+                f"smallest ESS {reached.min_ess_population:.0f}); run longer (calibration.max_sweeps)",
+            )
+        for text in reached.warnings:
+            yield Notice("doubt", "calibration", f"{period}: {text}")

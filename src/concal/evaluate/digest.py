@@ -1,0 +1,187 @@
+"""Summaries people look at: distributions of exposure, R-hat and abilities, expected-score curves with their bands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.calibrate.result import Calibration
+from concal.combine.result import Consensus, GroupConsensus
+from concal.data.period import PeriodData
+from concal.link.result import Link
+from concal.link.transform import linked_abilities
+
+Array = npt.NDArray[np.float64]
+RHAT_EDGES = (*np.round(np.arange(1.0, 1.1001, 0.005), 3).tolist(), float("inf"))
+CURVE_LEVELS = (0.05, 0.95)
+
+
+def histogram(values: Array, edges: Array, **labels: str) -> pl.DataFrame:
+    """Counts between edges, the last bin closed on both sides: labels, from, to, count."""
+    count, _ = np.histogram(values, edges)
+    columns = {"from": edges[:-1], "to": edges[1:], "count": count}
+    return pl.DataFrame(columns).select(*(pl.lit(v).alias(k) for k, v in labels.items()), pl.all())
+
+
+def exposure_edges(largest: int) -> Array:
+    """Doubling bins: 0, 1, 2-3, 4-7, ... up to the largest count.
+
+    >>> exposure_edges(5).tolist()
+    [0.0, 1.0, 2.0, 4.0, 8.0]
+    """
+    top = int(np.ceil(np.log2(max(largest, 1) + 1)))
+    return np.array([0.0, *(2.0**k for k in range(top + 1))])
+
+
+def exposure_histogram(calibrations: Mapping[str, Calibration]) -> pl.DataFrame:
+    """Responses per item in each period: period, from, to (not included), count of items."""
+    counts = {p: np.concatenate([g.n_responses for g in c.groups.values()]) for p, c in calibrations.items()}
+    edges = exposure_edges(max((int(n.max(initial=0)) for n in counts.values()), default=0))
+    return _joined([histogram(n.astype(np.float64), edges, period=p) for p, n in counts.items()])
+
+
+def rhat_histogram(calibrations: Mapping[str, Calibration]) -> pl.DataFrame:
+    """R-hat of (item, parameter) pairs: period, from, to, count; everything below 1 is in the first bin."""
+    edges = np.array(RHAT_EDGES)
+    frames = []
+    for period, calibration in calibrations.items():
+        rhat = np.concatenate([g.rhat.ravel() for g in calibration.groups.values()])
+        frames.append(histogram(np.maximum(rhat[np.isfinite(rhat)], 1.0), edges, period=period))
+    return _joined(frames)
+
+
+def convergence_table(calibrations: Mapping[str, Calibration]) -> pl.DataFrame:
+    """What each period's run reached."""
+    rows = []
+    for period, calibration in calibrations.items():
+        reached = calibration.convergence
+        rhat = np.concatenate([g.rhat.ravel() for g in calibration.groups.values()])
+        ess = np.concatenate([g.ess_bulk.ravel() for g in calibration.groups.values()])
+        rows.append(
+            {
+                "period": period,
+                "engine": calibration.engine,
+                "converged": reached.converged,
+                "sweeps": reached.sweeps,
+                "draws": calibration.n_draws,
+                "seconds": reached.seconds,
+                "max_rhat_population": reached.max_rhat_population,
+                "min_ess_population": reached.min_ess_population,
+                "max_rhat_items": _finite_max(rhat),
+                "share_items_rhat": reached.share_items_rhat,
+                "median_ess_items": float(np.nanmedian(ess)) if np.isfinite(ess).any() else None,
+            }
+        )
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def worst_items(calibrations: Mapping[str, Calibration], n: int = 25) -> pl.DataFrame:
+    """The items with the largest R-hat of each period: period, item_id, group, rhat, ess_bulk, n_responses."""
+    frames = []
+    for period, calibration in calibrations.items():
+        table = pl.concat(
+            pl.DataFrame(
+                {
+                    "period": [period] * g.n_items,
+                    "item_id": pl.Series(g.item_ids, dtype=pl.String),
+                    "group": [g.name] * g.n_items,
+                    "rhat": g.rhat.max(axis=1),
+                    "ess_bulk": g.ess_bulk.min(axis=1),
+                    "n_responses": g.n_responses,
+                }
+            )
+            for g in calibration.groups.values()
+        )
+        frames.append(table.fill_nan(None).sort("rhat", descending=True, nulls_last=True).head(n))
+    return _joined(frames)
+
+
+def ability_histogram(calibrations: Mapping[str, Calibration], links: Mapping[str, Link]) -> pl.DataFrame:
+    """Examinees' posterior mean abilities on the reference metric: period, dimension, from, to, count."""
+    edges = np.round(np.arange(-5.0, 5.01, 0.25), 2)
+    frames = []
+    for period, calibration in calibrations.items():
+        if calibration.abilities is None:
+            continue
+        mean = linked_abilities(calibration.abilities, links[period]).mean
+        for k, dimension in enumerate(calibration.dimensions):
+            answered = calibration.abilities.n_responses[:, k] > 0
+            values = np.clip(mean[answered, k], edges[0], edges[-1])
+            frames.append(histogram(values, edges, period=period, dimension=dimension))
+    return _joined(frames)
+
+
+def ability_table(calibrations: Mapping[str, Calibration], links: Mapping[str, Link]) -> pl.DataFrame:
+    """Each period's ability distribution on the reference metric: mean and SD with their posterior SDs."""
+    rows = []
+    for period, calibration in calibrations.items():
+        if calibration.abilities is None:
+            continue
+        moved = linked_abilities(calibration.abilities, links[period])
+        rows += [
+            {
+                "period": period,
+                "dimension": dimension,
+                "examinees": int((calibration.abilities.n_responses[:, k] > 0).sum()),
+                "mean": float(moved.draw_mean[:, k].mean()),
+                "mean_sd": float(moved.draw_mean[:, k].std()),
+                "sd": float(moved.draw_sd[:, k].mean()),
+                "sd_sd": float(moved.draw_sd[:, k].std()),
+            }
+            for k, dimension in enumerate(calibration.dimensions)
+        ]
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def score_curves(group: GroupConsensus, theta: Array, *, draws: int = 200, seed: int = 20262) -> Array:
+    """Expected-score curves of a group's items with their uncertainty, (items, nodes, 3) in [0, 1].
+
+    The curve at the posterior mean of xi, and the 5 % and 95 % quantiles of E_j(theta) over draws of xi from the
+    consensus Gaussian.
+    """
+    n, p = group.mean.shape
+    z = np.random.default_rng(seed).standard_normal((draws, p))  # the same directions for every item: smooth bands
+    found = np.empty((n, theta.size, 3))
+    for start in range(0, n, 500):
+        mean, root = group.mean[start : start + 500], np.linalg.cholesky(group.covariance[start : start + 500])
+        xi = mean[:, None, :] + np.einsum("jab,sb->jsa", root, z)
+        xi[..., 1] = np.clip(xi[..., 1], -20.0, 20.0)
+        curve = group.model.expected_score(theta, xi[:, :, None, :])
+        found[start : start + 500, :, 1:] = np.moveaxis(np.quantile(curve, CURVE_LEVELS, axis=1), 0, -1)
+        found[start : start + 500, :, 0] = group.model.expected_score(theta, mean[:, None, :])
+    return found
+
+
+def observed_scores(data: PeriodData) -> dict[str, tuple[tuple[str, ...], Array]]:
+    """Mean score of each item divided by the largest score: group -> (item ids, means); NaN without responses."""
+    found = {}
+    for name, group in data.groups.items():
+        n = np.bincount(group.item, minlength=len(group.item_ids))
+        total = np.bincount(group.item, weights=group.score, minlength=len(group.item_ids))
+        with np.errstate(invalid="ignore"):
+            found[name] = (group.item_ids, total / (n * group.model.max_score))
+    return found
+
+
+def source_table(consensus: Consensus) -> pl.DataFrame:
+    """Items by where their numbers come from: group, dimension, model, items, consensus, fallback, predicted."""
+    rows = []
+    for name, group in consensus.groups.items():
+        sources = [str(s) for s in group.source]
+        kinds = {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
+        rows.append(
+            {"group": name, "dimension": group.dimension, "model": group.model.name, "items": len(sources), **kinds}
+        )
+    return pl.DataFrame(rows)
+
+
+def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(frames) if frames else pl.DataFrame()
+
+
+def _finite_max(values: Array) -> float | None:
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if finite.size else None

@@ -1,0 +1,261 @@
+r"""The pooled benchmark: one fit of all periods, :math:`\theta_i \sim N(\mu_m, R_m)`, and a bank compared with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from concal.bank.bank import Bank
+from concal.bank.shelf import Shelf, fingerprint
+from concal.bank.store import Store
+from concal.bank.update import Calibrator
+from concal.calibrate.result import Calibration
+from concal.combine.result import Consensus
+from concal.data.check import check_period
+from concal.data.period import PeriodData
+from concal.data.pool import pool_periods
+from concal.data.read import Table
+from concal.errors import BankError, DataError
+from concal.evaluate.agreement import ability_agreement, agreement
+from concal.evaluate.cost import measure_cost
+from concal.evaluate.recovery import recovery
+from concal.evaluate.result import Evaluation, from_content
+from concal.spec import Spec
+
+METHODS = ("analytic", "joint")
+Tell = Callable[[str], None]
+
+
+def fit_pooled(
+    responses: Mapping[str, Table],
+    items: Table,
+    spec: Spec,
+    *,
+    reference: str | None = None,
+    seed: int | None = None,
+    checkpoint: str | Path | None = None,
+    progress: Callable[..., None] | None = None,
+) -> Calibration:
+    """Fit all periods at once, each with its own ability distribution; the reference's is N(0, correlation).
+
+    Parameters
+    ----------
+    responses : mapping of period -> path or data frame
+        Oldest first. Examinees who come back are handled as ``data.returning`` of the spec says.
+    items : path or data frame
+    spec : Spec
+    reference : str, optional
+        Default: the spec's, or the first period.
+    seed : int, optional
+        Default: the spec's.
+    checkpoint : path, optional
+        Where an interrupted run is kept; calling again with the same arguments goes on from there.
+    progress : callable, optional
+        See `concal.calibrate`.
+
+    Returns
+    -------
+    Calibration
+        On the reference metric; `abilities.population_mean` and `population_sd` have one entry per period, in the order
+        of `abilities.populations`.
+    """
+    if not responses:
+        raise DataError("no period was given; pass {period: responses}")
+    used = reference or spec.bank.reference or next(iter(responses))
+    data = pool_periods(check_all(responses, items, spec), used)
+    return _engine()(
+        data,
+        spec,
+        period="pooled",
+        seed=spec.calibration.seed if seed is None else seed,
+        checkpoint=None if checkpoint is None else Path(checkpoint),
+        progress=progress,
+        resume=True,
+    )
+
+
+def check_all(responses: Mapping[str, Table], items: Table, spec: Spec) -> dict[str, PeriodData]:
+    """Check the periods one after the other: features coded alike, examinees counted once."""
+    designs: Mapping[str, dict[str, Any]] | None = None
+    persons: list[pl.Series] = []
+    found: dict[str, PeriodData] = {}
+    for period, table in responses.items():
+        checked = check_period(
+            table,
+            items,
+            spec,
+            period=period,
+            design_states=designs,
+            earlier_persons=pl.concat(persons) if persons else None,
+        )
+        designs = {**(designs or {}), **checked.design_states}
+        persons.append(checked.data.person_ids)
+        found[period] = checked.data
+    return found
+
+
+def _engine() -> Calibrator:
+    from concal.calibrate.period import calibrate_period
+
+    run: Calibrator = calibrate_period
+    return run
+
+
+def evaluate_bank(
+    bank: Bank,
+    *,
+    truth: pl.DataFrame | None = None,
+    methods: Iterable[str] = METHODS,
+    name: str = "pooled",
+    max_rhat: float = 1.1,
+    seed: int | None = None,
+    keep: bool = True,
+    progress: Callable[..., None] | None = None,
+    tell: Tell | None = None,
+    calibrator: Calibrator | None = None,
+) -> Evaluation:
+    """Fit all periods of a bank at once and compare the consensus with it.
+
+    The pooled fit can be interrupted: the same call goes on from its checkpoint in the bank's work folder.
+
+    Parameters
+    ----------
+    bank : Bank
+        With the responses of every period kept.
+    truth : polars DataFrame, optional
+        item_id, parameter, value (and period): adds recovery and coverage.
+    methods : iterable of str
+        Consensus methods to compare.
+    name : str
+        Under which the evaluation is kept in the bank.
+    max_rhat : float
+        Of the screen.
+    seed : int, optional
+        Of the pooled fit; default the spec's.
+    keep : bool
+        Keep the result in the bank (a new version, with the same consensus).
+    progress : callable, optional
+        Called by the engine, see `concal.calibrate`.
+    tell : callable, optional
+        Called with a line of text at each step.
+    calibrator : Calibrator, optional
+        What fits instead of concal's engine.
+    """
+    say = tell or (lambda text: None)
+    periods, reference = bank.period_names, bank.reference
+    if reference is None or len(periods) < 2:
+        raise BankError(f"the bank has {len(periods)} period(s); a comparison with the pooled fit needs at least two")
+    data = pool_periods({p: bank.period_data(p) for p in periods}, reference)
+    say(
+        f"pooled fit of {data.n_responses:,} responses of {data.person_ids.len():,} examinees in {len(periods)} periods"
+    )
+    pooled, cost = _fit(bank, data, seed, progress, calibrator or _engine())
+    calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
+    found, consensuses = [], {}
+    for method in methods:
+        say(f"comparing the {method} consensus")
+        consensuses[method] = bank.consensus(method, joint=False)
+        found.append(agreement(consensuses[method], pooled, calibrations.values(), max_rhat=max_rhat))
+    pairs = pl.concat(a.pairs for a in found)
+    populations = getattr(pooled.abilities, "populations", ()) or data.populations
+    evaluation = Evaluation(
+        name=name,
+        reference=reference,
+        periods=data.populations,
+        methods=tuple(consensuses),
+        agreement=pl.concat(a.table for a in found),
+        overall=pl.concat(a.overall for a in found),
+        abilities=ability_agreement(calibrations, {p: bank.link(p) for p in periods}, pooled, populations),
+        recovery=recovery(pairs, truth, pooled) if truth is not None else _NO_RECOVERY,
+        pairs=pairs,
+        fallback=_fallback(consensuses),
+        cost={**cost, "update_seconds": _update_seconds(bank)},
+        max_rhat=max_rhat,
+        warnings=pooled.convergence.warnings,
+        version=bank.version,
+    )
+    if keep:
+        bank.add_evaluation(name, evaluation.content(), evaluation.frames())
+    return evaluation
+
+
+def stored_evaluation(bank: Bank, name: str = "pooled") -> Evaluation:
+    """An evaluation the bank keeps."""
+    return from_content(*bank.evaluation(name))
+
+
+def _fit(
+    bank: Bank, data: PeriodData, seed: int | None, progress: Callable[..., None] | None, run: Calibrator
+) -> tuple[Calibration, dict[str, Any]]:
+    spec = bank.spec
+    used = spec.calibration.seed if seed is None else seed
+    identity = fingerprint(data, spec, used, getattr(run, "__qualname__", type(run).__name__))
+    shelf = Shelf(Store(bank.path), "pooled", identity)
+    try:
+        with measure_cost() as cost:
+            pooled = run(
+                data,
+                spec,
+                period="pooled",
+                seed=used,
+                checkpoint=shelf.checkpoint,
+                progress=progress,
+                resume=True,
+            )
+    except BaseException:
+        shelf.release()
+        raise
+    shelf.clear()
+    convergence = pooled.convergence
+    return pooled, {
+        "pooled_seconds": convergence.seconds,  # of all runs, where it was interrupted
+        "pooled_wall_seconds": cost.seconds,
+        "pooled_peak_mib": cost.peak_mib,
+        "pooled_responses": data.n_responses,
+        "pooled_sweeps": convergence.sweeps,
+        "pooled_converged": convergence.converged,
+        "pooled_max_rhat": convergence.max_rhat_population,
+        "pooled_min_ess": convergence.min_ess_population,
+    }
+
+
+def _without_draws(calibration: Calibration) -> Calibration:
+    """Diagnostics and abilities only: the draws of all periods at once need not fit in memory."""
+    groups = {name: replace(g, xi=g.xi[:, :0].copy()) for name, g in calibration.groups.items()}
+    return replace(calibration, groups=groups)
+
+
+def _fallback(consensuses: Mapping[str, Consensus]) -> dict[str, Any]:
+    """Share and number of items with the population fallback, per method; the first method's also at the top."""
+    by_method = {}
+    for method, consensus in consensuses.items():
+        sources = [str(s) for group in consensus.groups.values() for s in group.source]
+        answered = sum(s != "predicted" for s in sources)
+        fallen = sources.count("fallback")
+        by_method[method] = {"share": fallen / answered if answered else 0.0, "items": fallen}
+    first = next(iter(by_method.values()), {"share": 0.0, "items": 0})
+    return {**first, "by_method": by_method}
+
+
+def _update_seconds(bank: Bank) -> dict[str, float | None]:
+    table = bank.periods()
+    column = "update_seconds" if "update_seconds" in table.columns else "seconds"
+    return dict(zip(table["period"].to_list(), table[column].to_list(), strict=True)) if column in table.columns else {}
+
+
+_NO_RECOVERY = pl.DataFrame(
+    schema={
+        "method": pl.String,
+        "parameter": pl.String,
+        "n": pl.Int64,
+        "rmse": pl.Float64,
+        "bias": pl.Float64,
+        "coverage_50": pl.Float64,
+        "coverage_90": pl.Float64,
+        "coverage_95": pl.Float64,
+    }
+)
