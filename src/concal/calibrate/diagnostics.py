@@ -19,6 +19,7 @@ sequence stops.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -85,7 +86,7 @@ def diagnose(
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown diagnostics {sorted(unknown)}; known: {', '.join(KINDS)}")
     chains, length, *shape = draws.shape
-    flat = draws.reshape(chains, length, -1)
+    flat = draws.reshape(chains, length, math.prod(shape))
     out = np.full((len(KINDS), flat.shape[2]), np.nan)
     wanted = np.array([kind in kinds for kind in KINDS])
     wanted[0] &= chains > 1
@@ -97,7 +98,12 @@ def diagnose(
 def _run(flat: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], tail: tuple[float, float], out: Array, n: int) -> None:
     """Fill `out` block by block; blocks are small, so memory stays small whatever the number of parameters."""
     chains, length, size = flat.shape
-    kept = 2 * (length // 2) * chains
+    half = length // 2
+    kept = 2 * half * chains
+    place = np.full((chains, length), -1)  # where a draw goes among the half chains; -1 for an odd middle draw
+    place[:, :half] = 2 * chains * np.arange(half) + np.arange(chains)[:, None]
+    place[:, length - half :] = place[:, :half] + chains
+    place = place.ravel()
     scores = ndtri((np.arange(2, 2 * kept + 1) / 2 - 3 / 8) / (kept + 1 / 4))  # at ranks 1, 1.5, 2, ..
     step = max(1, min(_BLOCK // (chains * length), -(-size // n)))
 
@@ -105,7 +111,7 @@ def _run(flat: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], tail: tuple[floa
         hi = min(lo + step, size)
         values = np.ascontiguousarray(flat[:, :, lo:hi].reshape(chains * length, hi - lo).T, dtype=np.float64)
         order = np.argsort(values, axis=1)
-        _diagnose_block(values, order, length, scores, tail[0], tail[1], wanted, out[:, lo:hi])
+        _diagnose_block(values, order, place, half, 2 * chains, scores, tail[0], tail[1], wanted, out[:, lo:hi])
 
     starts = range(0, size, step)
     if n > 1 and len(starts) > 1:
@@ -126,20 +132,23 @@ def _cores() -> int:
 
 @_compiled
 def _diagnose_block(
-    values: Any, order: Any, length: int, scores: Any, low: float, high: float, wanted: Any, out: Any
+    values: Any,
+    order: Any,
+    place: Any,
+    half: int,
+    halves: int,
+    scores: Any,
+    low: float,
+    high: float,
+    wanted: Any,
+    out: Any,
 ) -> None:
-    """Values (parameters, chain * draw) with their sorting `order` -> out (kinds, parameters)."""
-    total = values.shape[1]
-    half = length // 2
-    halves = 2 * (total // length)
-    place = np.full(total, -1, np.int64)  # where a draw stands among the half chains; -1 for an odd middle draw
-    for i in range(total):
-        chain, draw = i // length, i % length
-        if draw < half:
-            place[i] = 2 * chain * half + draw
-        elif draw >= length - half:
-            place[i] = (2 * chain + 1) * half + draw - (length - half)
-    kept = halves * half
+    """Values (parameters, chain * draw) with their sorting `order` -> out (kinds, parameters).
+
+    A parameter's half chains are kept draw by draw, all halves of a draw side by side: the sum of products at a lag
+    is then one long product of contiguous numbers.
+    """
+    total, kept = place.size, halves * half
     x, to, z = np.empty(kept), np.empty(kept, np.int64), np.empty(kept)
     folded, folded_to = np.empty(kept), np.empty(kept, np.int64)
     rho = np.empty(half)
@@ -154,25 +163,25 @@ def _diagnose_block(
                 k += 1
         if wanted[0] or wanted[1]:
             _normal_scores(x, to, scores, z)
-            between = _center(z, half)
+            between = _center(z, halves)
             if wanted[0]:
-                out[0, p] = _rhat(z, half, between)
+                out[0, p] = _rhat(z, halves, between)
             if wanted[1]:
-                out[1, p] = _ess(z, half, between, rho)
+                out[1, p] = _ess(z, halves, between, rho)
         if wanted[0]:
             _fold(x, to, folded, folded_to)
             _normal_scores(folded, folded_to, scores, z)
-            between = _center(z, half)
-            tail_rhat = _rhat(z, half, between)
+            between = _center(z, halves)
+            tail_rhat = _rhat(z, halves, between)
             if tail_rhat > out[0, p]:
                 out[0, p] = tail_rhat
         if wanted[2]:
             _indicator(value, by, place, low, z)
-            between = _center(z, half)
-            first = _ess(z, half, between, rho)
+            between = _center(z, halves)
+            first = _ess(z, halves, between, rho)
             _indicator(value, by, place, high, z)
-            between = _center(z, half)
-            out[2, p] = min(first, _ess(z, half, between, rho))
+            between = _center(z, halves)
+            out[2, p] = min(first, _ess(z, halves, between, rho))
 
 
 @_compiled
@@ -214,7 +223,7 @@ def _indicator(value: Any, by: Any, place: Any, prob: float, z: Any) -> None:
     """1(x <= q) in the half chains, q the quantile of all draws (linear between order statistics)."""
     n = value.size
     at = (n - 1) * prob
-    below = int(np.floor(at))
+    below = int(at)
     share = at - below
     a, b = value[by[below]], value[by[min(below + 1, n - 1)]]
     q = a + (b - a) * share if share < 0.5 else b - (b - a) * (1.0 - share)
@@ -224,56 +233,58 @@ def _indicator(value: Any, by: Any, place: Any, prob: float, z: Any) -> None:
 
 
 @_summing
-def _lagged(z: Any, half: int, lag: int) -> float:
+def _lagged(z: Any, halves: int, lag: int) -> float:
     """Autocovariance at a lag, averaged over half chains, of values centred within each."""
+    ahead = z[lag * halves :]
     total = 0.0
-    for start in range(0, z.size, half):
-        for i in range(start, start + half - lag):
-            total += z[i] * z[i + lag]
+    for i in range(ahead.size):
+        total += z[i] * ahead[i]
     return total / z.size
 
 
 @_compiled
-def _center(z: Any, half: int) -> float:
+def _center(z: Any, halves: int) -> float:
     """Take each half chain's mean out of z, in place; returns the variance of the means."""
-    halves = z.size // half
-    mean_of_means, squares = 0.0, 0.0
+    half = z.size // halves
+    center, squares = 0.0, 0.0
     for h in range(halves):
-        first = z[h * half]  # sums of differences: a chain that stands still has exactly this mean
-        total = 0.0
-        for i in range(h * half, (h + 1) * half):
+        first, total = z[h], 0.0  # sums of differences: a chain that stands still has exactly this mean
+        for i in range(h, z.size, halves):
             total += z[i] - first
         mean = first + total / half
-        for i in range(h * half, (h + 1) * half):
+        for i in range(h, z.size, halves):
             z[i] -= mean
-        step = mean - mean_of_means  # running variance (Welford)
-        mean_of_means += step / (h + 1)
-        squares += step * (mean - mean_of_means)
+        step = mean - center  # running variance (Welford)
+        center += step / (h + 1)
+        squares += step * (mean - center)
     return squares / (halves - 1)
 
 
 @_compiled
-def _rhat(z: Any, half: int, between: float) -> float:
-    """Split R-hat of centred z (half chains one after the other) with variance `between` of the means."""
-    within = _lagged(z, half, 0) * half / (half - 1)
+def _rhat(z: Any, halves: int, between: float) -> float:
+    """Split R-hat of centred z with variance `between` of the half chains' means."""
+    half = z.size // halves
+    within = _lagged(z, halves, 0) * half / (half - 1)
     return np.sqrt((half * between / within + half - 1) / half)
 
 
 @_compiled
-def _ess(z: Any, half: int, between: float, rho: Any) -> float:
+def _ess(z: Any, halves: int, between: float, rho: Any) -> float:
     """Effective sample size of centred z; autocorrelations only as far as Geyer's sequence needs them."""
-    c0 = _lagged(z, half, 0)
+    half = z.size // halves
+    c0 = _lagged(z, halves, 0)
     within = c0 * half / (half - 1)
     plus = c0 + between
     if plus == 0.0:  # draws that never change
         return float(z.size)
-    rho[:] = 0.0
-    even, odd = 1.0, 1.0 - (within - _lagged(z, half, 1)) / plus
+    for i in range(half):
+        rho[i] = 0.0
+    even, odd = 1.0, 1.0 - (within - _lagged(z, halves, 1)) / plus
     rho[0], rho[1] = even, odd
     t = 1
     while t < half - 3 and even + odd > 0.0:
-        even = 1.0 - (within - _lagged(z, half, t + 1)) / plus
-        odd = 1.0 - (within - _lagged(z, half, t + 2)) / plus
+        even = 1.0 - (within - _lagged(z, halves, t + 1)) / plus
+        odd = 1.0 - (within - _lagged(z, halves, t + 2)) / plus
         if even + odd >= 0.0:
             rho[t + 1], rho[t + 2] = even, odd
         t += 2
