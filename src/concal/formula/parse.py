@@ -1,32 +1,29 @@
-"""The formula language of item features: parsed, never evaluated as code.
-
-::
-
-    formula     = [ "~" ] sum
-    sum         = product { "+" product }
-    product     = interaction { "*" interaction }          a * b  =  a + b + a:b
-    interaction = atom { ":" atom }
-    atom        = "1" | column | "(" sum ")" | "I(" arithmetic ")" | "C(" column ")"
-                | "log(" arithmetic ")" | "sqrt(..)" | "center(..)" | "scale(..)"
-                | "bs(" arithmetic [ "," [ "df=" ] n ] [ ", degree=" n ] ")"
-                | "poly(" arithmetic "," [ "degree=" ] n ")"
-    arithmetic  = columns, numbers, + - * / **, parentheses, and the four elementwise transforms
-    column      = a name, or any text between backticks
-
-The intercept is always there. Names of columns are checked later, against the item table (`concal.data.design`).
-"""
+"""From text to a formula; anything outside the language is refused with its place."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import combinations
 from typing import NamedTuple, NoReturn
 
 from concal.errors import SpecError
+from concal.formula.nodes import (
+    Arithmetic,
+    Basis,
+    Category,
+    Column,
+    Factor,
+    Formula,
+    Negation,
+    Number,
+    Operation,
+    Term,
+    Transform,
+    columns_of,
+)
 
 TRANSFORMS = ("log", "sqrt", "center", "scale")
 BASES = {"bs": ("df", "degree"), "poly": ("degree",)}
@@ -35,134 +32,12 @@ FUNCTIONS = (*TRANSFORMS, *BASES, "C", "I")
 MAX_LENGTH, MAX_DEPTH, MAX_TERMS, MAX_OPERATIONS = 10_000, 50, 1_000, 200
 
 
-@dataclass(frozen=True)
-class Column:
-    """A column of the item table: a number, or a category where it holds text."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name if _NAME.fullmatch(self.name) else f"`{self.name}`"
-
-
-@dataclass(frozen=True)
-class Number:
-    """A constant inside arithmetic."""
-
-    value: float
-
-    def __str__(self) -> str:
-        return str(int(self.value)) if self.value.is_integer() and abs(self.value) < 1e15 else repr(self.value)
-
-
-@dataclass(frozen=True)
-class Operation:
-    """left op right."""
-
-    op: str
-    left: Arithmetic
-    right: Arithmetic
-
-    def __str__(self) -> str:
-        return f"({self.left} {self.op} {self.right})"
-
-
-@dataclass(frozen=True)
-class Negation:
-    """-of."""
-
-    of: Arithmetic
-
-    def __str__(self) -> str:
-        return f"(-{self.of})"
-
-
-@dataclass(frozen=True)
-class Transform:
-    """log, sqrt, center or scale of arithmetic."""
-
-    name: str
-    of: Arithmetic
-
-    def __str__(self) -> str:
-        return f"{self.name}({_bare(self.of)})"
-
-
-@dataclass(frozen=True)
-class Category:
-    """C(column): a category whatever the column holds."""
-
-    column: Column
-
-    def __str__(self) -> str:
-        return f"C({self.column})"
-
-
-@dataclass(frozen=True)
-class Basis:
-    """bs or poly: several columns from one."""
-
-    name: str
-    of: Arithmetic
-    df: int
-    degree: int
-
-    def __str__(self) -> str:
-        if self.name == "poly":
-            return f"poly({_bare(self.of)}, {self.degree})"
-        degree = "" if self.degree == 3 else f", degree={self.degree}"
-        return f"bs({_bare(self.of)}, df={self.df}{degree})"
-
-
-Arithmetic = Column | Number | Operation | Negation | Transform
-Factor = Column | Operation | Negation | Transform | Category | Basis
-Term = tuple[Factor, ...]
-
-
-@dataclass(frozen=True)
-class Formula:
-    """A parsed formula: its terms without the intercept, main effects before interactions."""
-
-    text: str
-    terms: tuple[Term, ...]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns of the item table it reads, in order of appearance."""
-        found = [name for term in self.terms for factor in term for name in _columns(factor)]
-        return tuple(dict.fromkeys(found))
-
-
-def factor_name(factor: Factor) -> str:
-    """How a factor is called in names of design columns."""
-    return f"I({_bare(factor)})" if isinstance(factor, Operation | Negation) else str(factor)
-
-
-def _bare(node: Arithmetic) -> str:
-    text = str(node)
-    return text[1:-1] if isinstance(node, Operation | Negation) else text
-
-
-def _columns(node: Factor | Arithmetic) -> Iterator[str]:
-    match node:
-        case Column():
-            yield node.name
-        case Operation():
-            yield from _columns(node.left)
-            yield from _columns(node.right)
-        case Category():
-            yield node.column.name
-        case Negation() | Transform() | Basis():
-            yield from _columns(node.of)
-
-
 class _Token(NamedTuple):
     kind: str
     text: str
     at: int
 
 
-_NAME = re.compile(r"[^\W\d][\w.]*")
 _TOKEN = re.compile(
     r"(?P<space>\s+)|(?P<number>(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)|(?P<name>[^\W\d][\w.]*)"
     r"|`(?P<quoted>[^`]+)`|(?P<op>\*\*|[-+*/:(),=~])"
@@ -174,6 +49,7 @@ def parse_formula(text: str) -> Formula:
 
     Examples
     --------
+    >>> from concal.formula import factor_name
     >>> [":".join(map(factor_name, term)) for term in parse_formula("~ length * C(cefr) + I(x ** 2)").terms]
     ['length', 'C(cefr)', 'I(x ** 2)', 'length:C(cefr)']
     """
@@ -300,7 +176,7 @@ class _Parser:
         if token.kind == "op":
             self.unexpected()
         factor = self.named(top=True)
-        if isinstance(factor, Number) or not any(_columns(factor)):
+        if isinstance(factor, Number) or not any(columns_of(factor)):
             self.fail("this term uses no column", token.at)
         return [(factor,)]
 

@@ -1,0 +1,49 @@
+"""The formula language of item features: parsed, never evaluated as code.
+
+::
+
+    formula     = [ "~" ] sum
+    sum         = product { "+" product }
+    product     = interaction { "*" interaction }          a * b  =  a + b + a:b
+    interaction = atom { ":" atom }
+    atom        = "1" | column | "(" sum ")" | "I(" arithmetic ")" | "C(" column ")"
+                | "log(" arithmetic ")" | "sqrt(..)" | "center(..)" | "scale(..)"
+                | "bs(" arithmetic [ "," [ "df=" ] n ] [ ", degree=" n ] ")"
+                | "poly(" arithmetic "," [ "degree=" ] n ")"
+    arithmetic  = columns, numbers, + - * / **, parentheses, and the four elementwise transforms
+    column      = a name, or any text between backticks
+
+The intercept is always there. Names of columns are checked later, against the item table (`concal.data.design`).
+"""
+
+from concal.formula.nodes import (
+    Arithmetic,
+    Basis,
+    Category,
+    Column,
+    Factor,
+    Formula,
+    Negation,
+    Number,
+    Operation,
+    Term,
+    Transform,
+    factor_name,
+)
+from concal.formula.parse import parse_formula
+
+__all__ = [
+    "Arithmetic",
+    "Basis",
+    "Category",
+    "Column",
+    "Factor",
+    "Formula",
+    "Negation",
+    "Number",
+    "Operation",
+    "Term",
+    "Transform",
+    "factor_name",
+    "parse_formula",
+]
