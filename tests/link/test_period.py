@@ -188,6 +188,19 @@ def test_displacement_finds_the_drifted_anchor(make_calibration, make_items):
     assert worst["displacement"][0] == pytest.approx(-1.0, abs=0.2)
 
 
+def test_noise_that_moves_A_is_warned_about(make_calibration, make_items):
+    """Errors in variables: nodes on the reference metric shrink A, the symmetric criterion hardly does."""
+    model, ids, xi = make_items(300)
+    ref = make_calibration("q1", {"v": ("x", model, ids, xi)}, seed=1, noise=0.3)
+    foc = make_calibration("q2", {"v": ("x", model, ids, xi)}, A=1.2, seed=2, noise=0.3)
+    spec = LinkingSpec(purify_rounds=0)
+    one_sided = link(foc, ref, spec=spec)
+    both = link(foc, ref, spec=spec.model_copy(update={"grid_metric": "symmetric"}))
+    assert any("symmetric" in w for w in one_sided.warnings)
+    assert both.warnings == ()
+    assert abs(both.A.mean() - 1.2) < 0.5 * abs(one_sided.A.mean() - 1.2)
+
+
 def test_safe_method_when_newton_is_not_allowed(monkeypatch, mixed):
     """Draws Newton leaves are solved all the same, counted, and warned about."""
     import concal.link.solve as module

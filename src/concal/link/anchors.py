@@ -183,7 +183,7 @@ def locations(source: Source, places: npt.NDArray[np.int64], draws: npt.NDArray[
     for g, group in enumerate(source.groups):
         mine = np.flatnonzero(places[:, 0] == g)
         if mine.size:
-            values[:, mine] = group.xi[:, places[mine, 1], 0][draws]
+            values[:, mine] = group.xi[:, :, 0][np.ix_(draws, places[mine, 1])]
     return values
 
 
@@ -219,7 +219,7 @@ def anchor_blocks(
             (ref, g_ref, candidates.place_ref, ref_draws),
             (foc, g_foc, candidates.place_foc, foc_draws),
         ):
-            xi = source.groups[g].xi[:, places[mine, 1]][draws].astype(np.float64)
+            xi = source.groups[g].xi[np.ix_(draws, places[mine, 1])]
             _refuse_bad(xi, [candidates.item_ids[k] for k in mine], source.name)
             sides.append(xi)
         blocks.append(Anchors(ref.groups[g_ref].model, foc.groups[g_foc].model, sides[0], sides[1], omega[mine]))
@@ -227,7 +227,7 @@ def anchor_blocks(
     return blocks, np.concatenate(order) if order else np.zeros(0, dtype=np.int64)
 
 
-def _refuse_bad(xi: Array, item_ids: Sequence[str], name: str) -> None:
+def _refuse_bad(xi: npt.NDArray[np.floating], item_ids: Sequence[str], name: str) -> None:
     bad = np.flatnonzero(~(np.isfinite(xi).all(axis=(0, 2)) & (np.abs(xi[:, :, 1]) < 50.0).all(axis=0)))
     if bad.size:
         which = [item_ids[int(k)] for k in bad]

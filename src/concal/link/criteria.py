@@ -14,6 +14,7 @@ Stocking-Lord
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -102,16 +103,16 @@ class Anchors:
     ----------
     ref_model, foc_model : ResponseModel
         Usually the same; an item that changed its format still has an expected-score curve on either side.
-    ref, foc : (draws, anchors, parameters) float64
-        xi on the reference metric, and on the period's own.
+    ref, foc : (draws, anchors, parameters), float32 or float64
+        xi on the reference metric, and on the period's own, in the precision they are kept in.
     omega : (anchors,) float64
         Weights.
     """
 
     ref_model: ResponseModel
     foc_model: ResponseModel
-    ref: Array
-    foc: Array
+    ref: npt.NDArray[np.floating]
+    foc: npt.NDArray[np.floating]
     omega: Array
 
     @property
@@ -124,8 +125,8 @@ class Anchors:
         return Anchors(self.ref_model, self.foc_model, self.ref[draws], self.foc[draws], self.omega)
 
     def mean(self) -> Anchors:
-        """The posterior means as a single draw."""
-        ref, foc = self.ref.mean(axis=0, keepdims=True), self.foc.mean(axis=0, keepdims=True)
+        """The posterior means as a single draw, float64."""
+        ref, foc = (x.mean(axis=0, keepdims=True, dtype=np.float64) for x in (self.ref, self.foc))
         return Anchors(self.ref_model, self.foc_model, ref, foc, self.omega)
 
 
@@ -135,22 +136,22 @@ def moment_link(method: str, blocks: list[Anchors]) -> tuple[Array, Array]:
     mean_sigma: :math:`A = s(d^{ref})/s(d)`; mean_mean: :math:`A = \bar a/\bar a^{ref}`; log_mean_mean: the same with
     geometric means; always :math:`B = \bar d^{ref} - A\bar d`.
     """
-    omega = np.concatenate([b.omega for b in blocks])
-    omega = omega / omega.sum()
-    d_ref, d_foc, log_a_ref, log_a_foc = (
-        np.concatenate([getattr(b, side)[:, :, k] for b in blocks], axis=1)
-        for side, k in (("ref", 0), ("foc", 0), ("ref", 1), ("foc", 1))
-    )
-    mean_ref, mean_foc = d_ref @ omega, d_foc @ omega
+    total = sum(float(b.omega.sum()) for b in blocks)
+
+    def mean(of: Callable[[Anchors], npt.NDArray[np.floating]]) -> Array:
+        """Weighted mean over the anchors of all blocks, per draw."""
+        return np.asarray(sum(of(b).astype(np.float64) @ b.omega for b in blocks) / total)
+
+    mean_ref, mean_foc = mean(lambda b: b.ref[:, :, 0]), mean(lambda b: b.foc[:, :, 0])
     if method == "mean_mean":
-        A = (np.exp(log_a_foc) @ omega) / (np.exp(log_a_ref) @ omega)
+        A = mean(lambda b: np.exp(b.foc[:, :, 1])) / mean(lambda b: np.exp(b.ref[:, :, 1]))
     elif method == "log_mean_mean":
-        A = np.exp((log_a_foc - log_a_ref) @ omega)
+        A = np.exp(mean(lambda b: b.foc[:, :, 1]) - mean(lambda b: b.ref[:, :, 1]))
     elif method == "mean_sigma":
-        spread = ((d_foc - mean_foc[:, None]) ** 2) @ omega
+        spread = mean(lambda b: (b.foc[:, :, 0] - mean_foc[:, None]) ** 2)
         if not (spread > 0).all():
             raise LinkError("mean_sigma needs anchors that differ in location; use log_mean_mean or haebara")
-        A = np.sqrt(((d_ref - mean_ref[:, None]) ** 2) @ omega / spread)
+        A = np.sqrt(mean(lambda b: (b.ref[:, :, 0] - mean_ref[:, None]) ** 2) / spread)
     else:
         raise LinkError(f"unknown linking method {method!r}; known: {', '.join(CURVE_METHODS + MOMENT_METHODS)}")
     return A, mean_ref - A * mean_foc

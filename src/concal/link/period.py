@@ -30,6 +30,7 @@ from concal.link.solve import Criterion, Solution, solve
 from concal.spec import LinkingSpec
 
 _CONSENSUS_SEED = 20263
+_DOUBT_PERCENT = 3.0
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,7 @@ def _link_dimension(
     unsolved = int((~solution.newton).sum())
     if unsolved:
         warnings.append(f"{candidates.dimension}: {unsolved} of {solution.A.size} draws were solved by the safe method")
+    warnings.extend(_direction_doubt(candidates.dimension, solution, table, spec))
     return _DimensionLink(
         solution.A,
         solution.B,
@@ -167,6 +169,26 @@ def _solve_draws(
     A0, B0 = moment_link("log_mean_mean", mean)
     start = (A * (center[0] / A0), B + (center[1] - B0))
     return solve(blocks, criterion, start=start, threads=threads), center
+
+
+def _direction_doubt(
+    dimension: str, solution: Solution, table: list[dict[str, object]], spec: LinkingSpec
+) -> list[str]:
+    """A warning where noise in the anchors, not the metrics, makes up part of A.
+
+    With nodes on one metric the noise of the draws acts as errors in variables do: A shrinks (nodes on the reference
+    metric) or grows (on the period's). The symmetric link at the posterior means is nearly free of it.
+    """
+    if spec.method != "haebara" or spec.grid_metric == "symmetric":
+        return []
+    middle = next(r["A"] for r in table if (r["method"], r["grid_metric"]) == ("haebara", "symmetric"))
+    change = 100.0 * (float(solution.A.mean()) / float(middle) - 1.0)  # type: ignore[arg-type]
+    if abs(change) < _DOUBT_PERCENT:
+        return []
+    return [
+        f"{dimension}: A is {change:+.1f} % from the symmetric link of the posterior means: the anchors' noise shows; "
+        f'grid_metric = "symmetric" is the safer choice for anchors with few responses'
+    ]
 
 
 def _refuse_bad_link(solution: Solution, period: str, candidates: Candidates) -> None:

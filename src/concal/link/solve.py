@@ -71,8 +71,10 @@ class _Objective:
                 ref = (b.ref_model, b.ref)
                 foc = (b.foc_model, b.foc)
                 (still, still_xi), (moving, moving_xi) = (ref, foc) if side == "ref" else (foc, ref)
-                par = np.ascontiguousarray(moving.kernel_parameters(moving_xi), dtype=dtype)
-                still_par = np.ascontiguousarray(still.kernel_parameters(still_xi), dtype=dtype)
+                par, still_par = (
+                    np.ascontiguousarray(model.kernel_parameters(xi.astype(dtype, copy=False)), dtype=dtype)
+                    for model, xi in ((moving, moving_xi), (still, still_xi))
+                )
                 fixed = np.empty((*par.shape[:2], padded.size), dtype=dtype)
                 fill = kernels.exact_curves if self.exact else kernels.fixed_curves
                 fill(still.tag, still_par, padded.astype(dtype), fixed)
