@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.errors import SpecError
-from concal.response.arithmetic import Value, exp, load, log, minimum, store, where_less
+from concal.response.arithmetic import Value, exp, load, log, maximum, minimum, store, where_less
 from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
 from concal.response.registry import register
 
@@ -55,6 +55,40 @@ def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Val
     mean = where_less(eta, 0.0, first, last - first)
     ll = where_less(eta, 0.0, y, y - last) * eta + log(own * scale)
     return ll, y - mean, variance
+
+
+def factored(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
+    """The same with the logarithm left to the caller: the sum over its largest term lies between 1 and K."""
+    last = tag.categories - 1
+    low = minimum(eta, 0.0 - eta)
+    t = exp(low)
+    power = t
+    log_power = low
+    total = 1.0 + 0.0 * t
+    largest = 1.0 + 0.0 * t
+    log_largest = 0.0 * t
+    first = 0.0 * t
+    second = 0.0 * t
+    own = 0.0 * t
+    for j in range(1, last):
+        weight = where_less(eta, 0.0, load(par, 1 + j), load(par, 1 + last - j)) * power
+        steps = where_less(eta, 0.0, load(par, last + j), load(par, 2 * last - j))
+        largest = maximum(largest, weight)
+        log_largest = maximum(log_largest, log_power - steps)
+        total = total + weight
+        first = first + j * weight
+        second = second + j * j * weight
+        own = where_less(j - 0.5, y, load(par, last + j), own)
+        power = power * t
+        log_power = log_power + low
+    own = where_less(last - 0.5, y, 0.0 * t, own)
+    total = total + power
+    scale = 1.0 / total
+    first = (first + last * power) * scale
+    variance = (second + last * last * power) * scale - first * first
+    mean = where_less(eta, 0.0, first, last - first)
+    linear = where_less(eta, 0.0, y, y - last) * eta - own - log_largest
+    return linear, largest * scale, y - mean, variance
 
 
 def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
@@ -119,7 +153,7 @@ def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     return mean / last, variance / last
 
 
-@register(GPCMTag, terms, extra_terms, curve)
+@register(GPCMTag, terms, extra_terms, curve, factored)
 @dataclass(frozen=True)
 class GPCM(ResponseModel):
     """Partial credit, scored 0, 1, ..., K - 1."""
@@ -168,8 +202,9 @@ class GPCM(ResponseModel):
         return f"a whole number from 0 to {self.categories - 1}"
 
     def kernel_extras(self, xi: Array) -> Array:
-        """The weights w_1..w_{K-2}."""
-        return np.exp(np.clip(-np.cumsum(xi[..., 2:], axis=-1), -_LARGEST, _LARGEST))
+        """The weights w_1..w_{K-2}, then C_1..C_{K-2}."""
+        C = np.clip(np.cumsum(xi[..., 2:], axis=-1), -_LARGEST, _LARGEST)
+        return np.concatenate([np.exp(-C), C], axis=-1)
 
     def extras_jacobian(self, xi: Array) -> Array:
         """C_k = c_1 + ... + c_k."""

@@ -40,6 +40,21 @@ def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Val
     return ll, where_less(y, 0.5, 0.0 - s, slope), s * slope
 
 
+def factored(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
+    r"""The same with the logarithm left to the caller; P(1) is compared with the larger of c and e^eta, so f >= 1/2."""
+    c, free = load(par, 2), load(par, 3)
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    A = where_less(eta, 0.0, m, 1.0)
+    s = A * one
+    rest = where_less(eta, 0.0, 1.0, m) * one
+    right = c + free * s
+    linear = where_less(y, 0.5, load(par, 5) - maximum(eta, 0.0), maximum(minimum(eta, 0.0), load(par, 4)))
+    factor = where_less(y, 0.5, one, right / maximum(A, c))
+    slope = free * s * rest / right
+    return linear, factor, where_less(y, 0.5, 0.0 - s, slope), s * slope
+
+
 def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
     r"""Also in logit c: derivative :math:`c(1-c)(1-s)/P(1)` for a right answer, -c for a wrong one."""
     c, free = load(par, 2), load(par, 3)
@@ -64,7 +79,7 @@ def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     return c + free * where_less(eta, 0.0, m, 1.0) * one, free * m * one * one
 
 
-@register(ThreePLTag, terms, extra_terms, curve)
+@register(ThreePLTag, terms, extra_terms, curve, factored)
 @dataclass(frozen=True)
 class ThreePL(ResponseModel):
     """Right or wrong, scored 0/1, with a chance c of being right whatever the ability."""
@@ -105,10 +120,10 @@ class ThreePL(ResponseModel):
         return "0 or 1"
 
     def kernel_extras(self, xi: Array) -> Array:
-        """C and 1 - c."""
+        """The asymptote c, 1 - c, and their logarithms."""
         c = np.maximum(special.expit(xi[..., 2]), _SMALLEST_C)
         free = np.maximum(special.expit(-xi[..., 2]), _SMALLEST_C)
-        return np.stack([c, free], axis=-1)
+        return np.stack([c, free, np.log(c), np.log(free)], axis=-1)
 
     def extras_jacobian(self, xi: Array) -> Array:
         """The kernels differentiate in logit c itself."""
