@@ -25,6 +25,7 @@ from concal.bank.tables import read_calibration, write_calibration
 from concal.calibrate.result import Calibration, Convergence
 from concal.combine.result import Consensus
 from concal.data.check import CheckedPeriod, check_period
+from concal.data.linkage import CONSENSUS
 from concal.data.period import PeriodData
 from concal.data.read import Table, read_responses
 from concal.errors import BankError, ConcalError, first_few
@@ -301,6 +302,7 @@ class _Placement:
     spec: Spec | None
     reason: str
     checked: CheckedPeriod | None
+    direct_links: dict[str, Link] = field(default_factory=dict)
 
     def commit(self, store: Store, seen: Snapshot, catalogue: pl.DataFrame | None, clock: _Clock) -> Update:
         """Link, combine, commit; on a conflict again on the new head."""
@@ -361,7 +363,15 @@ class _Placement:
             return relink(draft, tuple(draft.periods))
         if replaced:
             return relink(draft, (self.period, *affected))
+        draws = draft.periods[str(draft.reference)].files["draws"].sha256
+        known = self.direct_links.get(draws)
+        if known is not None:
+            draft.put_link(known, self.calibration)
+            return (self.period,)
         draft.link_one(self.period, head.ordered_periods(), lambda: draft.head_totals)
+        found = draft.link(self.period)
+        if all(len(path) <= 2 and CONSENSUS not in path for path in found.path.values()):
+            self.direct_links[draws] = found  # a later head with the same reference gives the same link
         return (self.period,)
 
     def _refuse_overlap(self, store: Store, seen: Snapshot, head: Snapshot) -> None:

@@ -1,0 +1,251 @@
+"""Run as a program: updates that are killed, and writers that compete. Prints one JSON object.
+
+A process that has imported everything but not yet used it forks one child per update, so that a kill costs a fraction
+of a second. The parent itself never touches a bank's tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import pandas  # noqa: F401 (pyarrow looks for it on first use)
+from programme import SPEC, fake_calibrator, items_table, responses_table
+
+from concal.bank import files, parquet, store
+from concal.bank.bank import Bank
+
+
+def add(path: Path, k: int) -> None:
+    """The update under test: period k, everything but the sampling."""
+    period = f"P{k}"
+    responses = responses_table(period, 2 * (k % 3))
+    Bank(path).add(period, responses, items_table(), calibrator=fake_calibrator)
+
+
+def digest(bank: Bank) -> str:
+    """Hash of all numbers a user sees."""
+    h = hashlib.sha256()
+    for group in bank.consensus().groups.values():
+        h.update(group.mean.tobytes() + group.covariance.tobytes())
+    for name in bank.period_names:
+        for group in bank.calibration(name).groups.values():
+            h.update(name.encode() + group.xi.tobytes())
+    return h.hexdigest()
+
+
+def forked(work: Callable[[], Any]) -> tuple[int, int]:
+    """Start `work` in a child; returns its pid and a pipe with its JSON result."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(write)
+        return pid, read
+    status = 1
+    try:
+        os.close(read)
+        os.write(write, json.dumps(work()).encode())
+        status = 0
+    except BaseException as error:
+        os.write(write, json.dumps({"error": f"{type(error).__name__}: {error}"}).encode())
+    finally:
+        os._exit(status)
+
+
+def finish(pid: int, pipe: int) -> Any:
+    """Wait for a child; None when it was killed."""
+    with os.fdopen(pipe, "rb") as file:
+        data = file.read()
+    os.waitpid(pid, 0)
+    result = json.loads(data) if data else None
+    if isinstance(result, dict) and "error" in result:
+        raise SystemExit(f"child failed: {result['error']}")
+    return result
+
+
+def look(path: Path) -> dict[str, Any]:
+    """State of a bank: version, numbers, damage, left-overs."""
+    bank = Bank(path)
+    found = bank.verify()
+    return {"version": bank.version, "digest": digest(bank), "problems": found.problems, "unknown": found.unknown}
+
+
+def after_kill(path: Path) -> dict[str, Any]:
+    """What a kill left, then the same update again, then what is left."""
+    first = look(path)
+    if first["version"] == 2:
+        add(path, 2)
+    second = look(path)
+    left = sorted(p.name.split("-")[0] for p in (path / "work").iterdir())
+    return {"first": first, "second": second, "work": left}
+
+
+def crash_points(path: Path, stop: int) -> None:
+    """Run the update, dying at the `stop`-th touch of the disk."""
+    count = 0
+
+    def dying(function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            nonlocal count
+            count += 1
+            if count == stop:
+                os._exit(9)
+            result = function(*args, **kwargs)
+            count += 1
+            if count == stop:
+                os._exit(9)
+            return result
+
+        return call
+
+    os.link, os.rename, os.replace = dying(os.link), dying(os.rename), dying(os.replace)
+    for module in (files, store):
+        module.sync_folder = dying(module.sync_folder)  # type: ignore[attr-defined]
+    files.sync_file = dying(files.sync_file)
+    store.write_durably = dying(store.write_durably)  # type: ignore[attr-defined]
+    parquet.write_durably = dying(parquet.write_durably)  # type: ignore[attr-defined]
+    store.Transaction._clear = dying(store.Transaction._clear)  # type: ignore[method-assign]
+    add(path, 2)
+
+
+def template(folder: Path) -> tuple[Path, dict[str, Any], dict[str, Any], float]:
+    """A bank with two periods; its state, the state after the third, and how long adding that takes."""
+    base = folder / "template"
+
+    def build() -> dict[str, Any]:
+        Bank.create(base, SPEC)
+        add(base, 0)
+        add(base, 1)
+        return look(base)
+
+    old = finish(*forked(build))
+    done = folder / "done"
+    shutil.copytree(base, done)
+    start = time.perf_counter()
+    finish(*forked(lambda: add(done, 2)))
+    seconds = time.perf_counter() - start
+    return base, old, finish(*forked(lambda: look(done))), seconds
+
+
+def judge(result: dict[str, Any], old: dict[str, Any], new: dict[str, Any]) -> str:
+    """Old or new; anything else ends the drill."""
+    first, second = result["first"], result["second"]
+    state = {old["digest"]: "old", new["digest"]: "new"}.get(first["digest"])
+    expected = {"old": old["version"], "new": new["version"]}
+    if state is None or first["version"] != expected[state] or first["problems"]:
+        raise SystemExit(f"mixed state: {first}")
+    if second["digest"] != new["digest"] or second["problems"] or second["unknown"]:
+        raise SystemExit(f"next update: {second}")
+    if result["work"] and state == "old":
+        raise SystemExit(f"left in work after the next update: {result['work']}")
+    return state
+
+
+def kills(folder: Path, n: int, seed: int) -> dict[str, Any]:
+    """Kill -9 at random moments."""
+    base, old, new, seconds = template(folder)
+    rng = random.Random(seed)
+    counts = {"old": 0, "new": 0, "mixed": 0, "killed": 0, "left_in_data": 0}
+    path = folder / "bank"
+    for _ in range(n):
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(base, path)
+        pid, pipe = forked(lambda: add(path, 2))
+        time.sleep(rng.uniform(0.0, 1.05 * seconds))
+        os.kill(pid, signal.SIGKILL)
+        os.close(pipe)
+        counts["killed"] += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        result = finish(*forked(lambda: after_kill(path)))
+        counts[judge(result, old, new)] += 1
+        counts["left_in_data"] += bool(result["first"]["unknown"])
+    return {**counts, "seconds": seconds}
+
+
+def every_step(folder: Path, stride: int) -> dict[str, Any]:
+    """Die before and after every touch of the disk, one run each."""
+    base, old, new, _ = template(folder)
+    counts = {"old": 0, "new": 0, "steps": 0}
+    path = folder / "bank"
+    stop = 1
+    while True:
+        shutil.rmtree(path, ignore_errors=True)
+        shutil.copytree(base, path)
+        pid, pipe = forked(lambda stop=stop: crash_points(path, stop))  # type: ignore[misc]
+        os.close(pipe)
+        survived = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 9
+        result = finish(*forked(lambda: after_kill(path)))
+        if survived:
+            return counts
+        counts[judge(result, old, new)] += 1
+        counts["steps"] += 1
+        stop += stride
+
+
+def writers(folder: Path, n_writers: int, n_commits: int) -> dict[str, Any]:
+    """Writers that compete, a reader that looks on, and the same periods in sequence."""
+    path, alone = folder / "bank", folder / "alone"
+
+    def start(bank: Path) -> None:
+        Bank.create(bank, SPEC)
+        add(bank, 0)
+
+    finish(*forked(lambda: start(path)))
+    jobs = [[1 + w + n_writers * c for c in range(n_commits)] for w in range(n_writers)]
+
+    def write(mine: list[int]) -> int:
+        for k in mine:
+            add(path, k)
+        return len(mine)
+
+    def watch() -> int:
+        looks = 0
+        while not (folder / "stop").exists():
+            bank = Bank(path)
+            consensus = bank.consensus()
+            assert sorted(consensus.periods) == sorted(bank.period_names), "a reader saw two versions at once"
+            looks += 1
+        return looks
+
+    watcher = forked(watch)
+    started = time.perf_counter()
+    running = [forked(lambda mine=mine: write(mine)) for mine in jobs]  # type: ignore[misc]
+    done = sum(finish(*child) for child in running)
+    seconds = time.perf_counter() - started
+    (folder / "stop").touch()
+    looks = finish(*watcher)
+
+    def sequence() -> dict[str, Any]:
+        import numpy as np
+
+        start(alone)
+        for k in range(1, 1 + n_writers * n_commits):
+            add(alone, k)
+        one, two = Bank(path), Bank(alone)
+        mine, theirs = one.consensus(), two.consensus()
+        worst = 0.0
+        for name, group in theirs.groups.items():
+            place = {item: j for j, item in enumerate(mine.groups[name].item_ids)}
+            rows = [place[item] for item in group.item_ids]
+            worst = max(worst, float(np.abs(mine.groups[name].mean[rows] - group.mean).max()))
+            worst = max(worst, float(np.abs(mine.groups[name].covariance[rows] - group.covariance).max()))
+        found = one.verify()
+        return {"periods": len(one.period_names), "worst": worst, "problems": found.problems, "unknown": found.unknown}
+
+    return {"commits": done, "seconds": seconds, "looks": looks, **finish(*forked(sequence))}
+
+
+if __name__ == "__main__":
+    what, place, *numbers = sys.argv[1:]
+    drill = {"kills": kills, "every_step": every_step, "writers": writers}[what]
+    print(json.dumps(drill(Path(place), *map(int, numbers))))
