@@ -16,7 +16,7 @@ def build(period, items, *, A=1.0, B=0.0, n_draws=100, noise=0.1, seed=0, counts
     `items`: dict of group -> (dimension, model, item_ids, xi on the reference metric (items, p)). Every item's
     posterior is centred at truth plus noise; draws scatter around that with SD `noise`.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, 77])  # not the stream the items came from
     groups, dimensions = {}, []
     for name, (dimension, model, ids, xi_ref) in items.items():
         if dimension not in dimensions:

@@ -198,8 +198,8 @@ def test_noise_that_moves_A_is_warned_about(make_calibration, make_items):
     both = link(foc, ref, spec=spec.model_copy(update={"grid_metric": "symmetric"}))
     assert any("symmetric" in w for w in one_sided.warnings)
     assert both.warnings == ()
-    assert one_sided.A.mean() < 0.95 * both.A.mean()
-    assert both.A.mean() == pytest.approx(1.2, abs=0.05)
+    moments = both.methods.filter(both.methods["method"] == "log_mean_mean")["A"][0]  # noise in log a averages out
+    assert abs(both.A.mean() - moments) < 0.5 * abs(one_sided.A.mean() - moments)
 
 
 def test_safe_method_when_newton_is_not_allowed(monkeypatch, mixed):
