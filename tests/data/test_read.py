@@ -94,6 +94,27 @@ def test_wide_persons_without_responses_are_named(tmp_path):
     assert sorted(answers.rows.rows()) == [("01", "a", 1.0), ("01", "b", 0.0), ("03", "a", 0.0)]
 
 
+def test_wide_items_may_be_called_anything():
+    wide = pl.DataFrame({"id": ["p"], "score": [1], "item_id": [0], "group": [1], "k": [0], "person": [1], "0": [0]})
+    rows = read_responses(wide, wide=True).rows
+    assert rows["item_id"].to_list() == ["score", "item_id", "group", "k", "person", "0"]
+    assert rows["score"].to_list() == [1, 0, 1, 0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (odd_table(), "this is a long table"),
+        (pl.DataFrame({"a": [1], "person_id": ["p"]}), "first column"),
+        (pl.DataFrame({"id": ["p"]}), "needs a column of person ids and one column per item"),
+        (pl.DataFrame({"id": ["p"], "i": [1], "x": [[1]]}), "1 columns hold no scores: 'x'"),
+    ],
+)
+def test_wide_refused(table, message):
+    with pytest.raises(DataError, match=message):
+        read_responses(table, wide=True)
+
+
 def test_unreadable_scores_are_kept_for_the_message(tmp_path):
     path = tmp_path / "r.csv"
     path.write_text("person_id,item_id,score\np,i,1\np,j,right\np,k,\np,l, 1.5 \n")

@@ -61,6 +61,8 @@ class Features:
         problems = []
         for name in formula.columns:
             column = self.items[name]
+            if column.dtype.is_nested() or column.dtype == pl.Binary:
+                raise DataError(f"{self.where}: {name!r} has type {column.dtype}; a feature is a number or text")
             bad = column.is_null()
             if column.dtype.is_float():
                 bad = bad | ~column.is_finite().fill_null(False)

@@ -74,21 +74,34 @@ def read_responses(source: Table, *, wide: bool = False) -> Answers:
     if not wide:
         table = read_table(source, columns=("person_id", "item_id", "score"), text_only=True, what="responses")
         return _with_score(table.select("person_id", "item_id", "score"))
-    table = read_table(source, text_only=True, what="responses")
+    return _melt(read_table(source, text_only=True, what="responses"))
+
+
+def _melt(table: pl.DataFrame) -> Answers:
+    """A wide table as a long one."""
     if table.width < 2:
         raise DataError(
             f"responses: a wide table needs a column of person ids and one column per item, found {table.columns}"
         )
-    persons = id_text(table.to_series(0), "responses").alias("person_id")
-    cells = table[:, 1:].select(pl.all().cast(pl.String, strict=False))
-    if "person_id" in cells.columns:
+    if {"person_id", "item_id", "score"} <= set(table.columns):
+        raise DataError("responses: this is a long table (person_id, item_id, score); read it without wide (--wide)")
+    if "person_id" in table.columns[1:]:
+        raise DataError("responses: the first column of a wide table must be the person ids, not 'person_id' later on")
+    persons = id_text(table.to_series(0), "responses").alias("person")
+    items = table.columns[1:]
+    odd = [n for n in items if (k := table[n].dtype).is_nested() or k.is_temporal() or k == pl.Binary]
+    if odd:
         raise DataError(
-            "responses: the first column of a wide table must be the person ids, but 'person_id' comes later"
+            f"responses: {len(odd)} columns hold no scores: {first_few(odd)}; leave out what is not an item"
         )
-    long = cells.with_columns(persons).unpivot(index="person_id", variable_name="item_id", value_name="score")
+    # numbers instead of names, because an item may be called like one of our columns
+    cells = table[:, 1:].rename({n: str(k) for k, n in enumerate(items)}).select(pl.all().cast(pl.String))
+    long = cells.with_columns(persons).unpivot(index="person", variable_name="k", value_name="score")
     given = long.filter(pl.col("score").is_not_null() & ~pl.col("score").is_in(MISSING))
-    silent = persons.filter(~persons.is_in(given["person_id"].unique().implode())).drop_nulls()
-    return _with_score(given, silent)
+    names = pl.DataFrame({"k": [str(k) for k in range(len(items))], "item_id": items})
+    silent = persons.filter(~persons.is_in(given["person"].unique().implode())).drop_nulls()
+    rows = given.join(names, on="k", how="left", maintain_order="left")
+    return _with_score(rows.select(pl.col("person").alias("person_id"), "item_id", "score"), silent)
 
 
 def check_columns(table: pl.DataFrame, columns: Sequence[str], what: str) -> None:
