@@ -4,7 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -52,7 +52,7 @@ def plain_rhat(z):
 
 
 def plain_ess(z):
-    chains, n = z.shape
+    n = z.shape[1]
     dev = z - z.mean(axis=1, keepdims=True)
     acov = np.array([np.mean([d[: n - t] @ d[t:] / n for d in dev]) for t in range(n)])
     within = acov[0] * n / (n - 1)
@@ -100,21 +100,21 @@ def test_plain_reference_ess(seed):
 @pytest.mark.parametrize("phi", [0.0, 0.5, 0.95, -0.6])
 @pytest.mark.parametrize(("chains", "draws"), [(8, 125), (4, 100), (2, 201), (5, 33), (1, 50)])
 def test_equals_arviz(chains, draws, phi):
-    x = autoregressive(np.random.default_rng(chains * draws), chains, draws, 12, phi)
+    x = autoregressive(np.random.default_rng(chains * draws), chains, draws, 5, phi)
     assert_same(diagnose(x), by_arviz(x))
 
 
 @pytest.mark.reference
 @pytest.mark.parametrize("draws", range(4, 11))
 def test_equals_arviz_with_few_draws(draws):
-    x = autoregressive(np.random.default_rng(draws), 4, draws, 40, 0.3)
+    x = autoregressive(np.random.default_rng(draws), 4, draws, 15, 0.3)
     assert_same(diagnose(x), by_arviz(x))
 
 
 @pytest.mark.reference
 @pytest.mark.parametrize("coarse", [np.round, np.sign, lambda x: x > 1.5, lambda x: np.minimum(x, 0.0)])
 def test_equals_arviz_with_ties(coarse):
-    x = coarse(autoregressive(np.random.default_rng(3), 4, 75, 40, 0.6)).astype(float)
+    x = coarse(autoregressive(np.random.default_rng(3), 4, 75, 15, 0.6)).astype(float)
     assert_same(diagnose(x), by_arviz(x))
 
 
@@ -220,6 +220,7 @@ def test_blocks_and_threads_do_not_matter(monkeypatch):
 
 
 @pytest.mark.property
+@settings(max_examples=40)
 @given(
     seed=st.integers(0, 10**6),
     draws=st.integers(4, 40),
@@ -232,17 +233,22 @@ def test_bulk_ess_depends_on_ranks_alone(seed, draws, phi, move):
 
 
 @pytest.mark.property
+@settings(max_examples=40)
 @given(
-    seed=st.integers(0, 10**6), draws=st.integers(4, 40), shift=st.integers(-8, 8), scale=st.sampled_from([0.5, 4.0])
+    seed=st.integers(0, 10**6),
+    draws=st.integers(4, 40),
+    shift=st.integers(-8, 8),
+    scale=st.sampled_from([0.5, 4.0]),
 )
 def test_everything_survives_a_change_of_unit(seed, draws, shift, scale):
-    x = np.round(autoregressive(np.random.default_rng(seed), 3, draws, 3, 0.5), 3) * 1024  # whole steps stay exact
-    x = np.round(x)
+    # whole numbers, so that moving them rounds nothing and ties stay ties
+    x = np.round(1000 * autoregressive(np.random.default_rng(seed), 3, draws, 3, 0.5))
     for mine, other in zip(diagnose(scale * x + shift), diagnose(x), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-12)
 
 
 @pytest.mark.property
+@settings(max_examples=40)
 @given(seed=st.integers(0, 10**6), draws=st.integers(4, 60), values=st.integers(2, 9))
 def test_order_of_chains_does_not_matter(seed, draws, values):
     rng = np.random.default_rng(seed)

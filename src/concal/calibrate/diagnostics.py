@@ -103,7 +103,6 @@ def _run(flat: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], tail: tuple[floa
     place = np.full((chains, length), -1)  # where a draw goes among the half chains; -1 for an odd middle draw
     place[:, :half] = 2 * chains * np.arange(half) + np.arange(chains)[:, None]
     place[:, length - half :] = place[:, :half] + chains
-    place = place.ravel()
     scores = ndtri((np.arange(2, 2 * kept + 1) / 2 - 3 / 8) / (kept + 1 / 4))  # at ranks 1, 1.5, 2, ..
     step = max(1, min(_BLOCK // (chains * length), -(-size // n)))
 
@@ -111,7 +110,7 @@ def _run(flat: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], tail: tuple[floa
         hi = min(lo + step, size)
         values = np.ascontiguousarray(flat[:, :, lo:hi].reshape(chains * length, hi - lo).T, dtype=np.float64)
         order = np.argsort(values, axis=1)
-        _diagnose_block(values, order, place, half, 2 * chains, scores, tail[0], tail[1], wanted, out[:, lo:hi])
+        _diagnose_block(values, order, place.ravel(), half, 2 * chains, scores, tail[0], tail[1], wanted, out[:, lo:hi])
 
     starts = range(0, size, step)
     if n > 1 and len(starts) > 1:
