@@ -222,3 +222,11 @@ def test_long_tables_are_cut_and_counted(capsys):
 )
 def test_cells(value, text):
     assert cell_text(value) == text
+
+
+def test_starting_up_loads_nothing_heavy():
+    """What keeps ``import concal`` and ``concal --help`` quick (benchmarks/import_time.py has the seconds)."""
+    code = "import concal, concal.cli, sys; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    heavy = {"numpy", "numba", "polars", "pandas", "pyarrow", "scipy", "pydantic", "xarray", "arviz_stats", "jinja2"}
+    assert not heavy & set(loaded)
