@@ -127,6 +127,7 @@ def test_unreadable_scores_are_kept_for_the_message(tmp_path):
     ("name", "content", "message"),
     [
         ("r.csv", b"person,item_id,score\np,i,1\n", r"missing column 'person_id' \(did you mean 'person'\?\)"),
+        ("r.csv", b"person_id;item_id;score\np;i;1\n", r"seem to be separated by ';'"),
         ("r.csv", b"", r"not a table"),
         ("r.csv", b"a,b\n1,2\n3,4,5,6\n", r"not a table"),
         ("r.csv", b"person_id,item_id,score\n\xff\xfe\x00,i,1\n", r"not a table"),

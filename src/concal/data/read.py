@@ -113,7 +113,9 @@ def check_columns(table: pl.DataFrame, columns: Sequence[str], what: str) -> Non
     for name in lost:
         near = get_close_matches(name, table.columns, n=1, cutoff=0.5)
         hints.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
-    raise DataError(f"{what}: missing column {', '.join(hints)}; the table has {first_few(table.columns, 20)}")
+    marks = [mark for mark in (";", "\t", "|") if any(mark in name for name in table.columns)]
+    hint = f"; its columns seem to be separated by {marks[0]!r}, save it with commas" if marks else ""
+    raise DataError(f"{what}: missing column {', '.join(hints)}; the table has {first_few(table.columns, 20)}{hint}")
 
 
 def id_text(column: pl.Series, what: str) -> pl.Series:
