@@ -36,7 +36,7 @@ class GRMTag(NamedTuple):
 
 
 # Kernel rows after a and d, with n = K - 1 thresholds: e_1..e_n; then for each score 0..n-1 the constant of its
-# log-likelihood, log(1 - exp(-gap)) + c_{score+1}; then 1 / (1 - exp(-gap)) for the scores 1..n-1.
+# log-likelihood, log(1 - exp(-gap)) + c_{score+1}; then 1 / (exp(gap) - 1) for the scores 1..n-1.
 
 
 def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
@@ -94,12 +94,12 @@ def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple
         under = B * load(par, 1 + k) * scale
         density = above * under
         density_below = A * B * load(par, k) * scale_below * scale_below
-        low = D_below * scale * load(par, 2 * n + k)  # density / P(k - 1)
+        low = D_below * scale * (1.0 + load(par, 2 * n + k))  # density / P(k - 1)
         high = under
         above_next = 0.0 * t
         if k < n:
             D_next = A + B * load(par, 2 + k)
-            high = D_next * scale * (load(par, 2 * n + k + 1) - 1.0)  # density / P(k)
+            high = D_next * scale * load(par, 2 * n + k + 1)  # density / P(k)
             above_next = A / D_next
         own = where_less(y, k - 1.5, 0.0 * t, where_less(y, k - 0.5, low, where_less(y, k + 0.5, 0.0 - high, 0.0 * t)))
         slope_below = B * load(par, k) * scale_below - above
@@ -190,11 +190,11 @@ class GRM(ResponseModel):
     def kernel_extras(self, xi: Array) -> Array:
         """See the row layout above the kernels."""
         c = np.clip(self.thresholds(xi), -_LARGEST, _LARGEST)
-        gap = np.maximum(np.exp(xi[..., 2:]), _SMALLEST_GAP)
+        gap = np.clip(np.exp(xi[..., 2:]), _SMALLEST_GAP, 2.0 * _LARGEST)
         inside = -np.expm1(-gap)
         first = np.zeros((*xi.shape[:-1], 1))
         constant = np.concatenate([first, np.log(inside)], axis=-1) + c
-        return np.concatenate([np.exp(c), constant, 1.0 / inside], axis=-1)
+        return np.concatenate([np.exp(c), constant, 1.0 / np.expm1(gap)], axis=-1)
 
     def extras_jacobian(self, xi: Array) -> Array:
         """psi_j is the sum of the first j gaps."""

@@ -49,7 +49,7 @@ class OrderedBetaTag(NamedTuple):
 
 
 # Kernel rows after a and d: the five of `precision_rows` (2-6), e^k_0, e^k_1 (7, 8), k_0, k_1 + log(1 - e^-width)
-# (9, 10), and 1 / (1 - e^-width) (11).
+# (9, 10), and 1 / (e^width - 1) (11): the reciprocal of 1 - e^-width less one, which float32 could not resolve there.
 
 
 def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
@@ -69,7 +69,7 @@ def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Val
     above_1 = A / D_1
     under_0 = odds_0 / D_0
     under_1 = odds_1 / D_1
-    inside = above_0 * under_1 / load(par, 11)
+    inside = above_0 * under_1 / (1.0 + load(par, 11))
     z = where_less(y, -0.5 * tag.endpoint, 0.0, where_less(0.5 * tag.endpoint, y, 0.0, y))
     p = maximum(mu * phi, tag.smallest_shape)
     q = maximum(nu * phi, tag.smallest_shape)
@@ -119,7 +119,7 @@ def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple
     above_1 = A / D_1
     under_0 = odds_0 / D_0
     under_1 = odds_1 / D_1
-    inside = above_0 * under_1 / load(par, 11)
+    inside = above_0 * under_1 / (1.0 + load(par, 11))
     z = where_less(y, -0.5 * tag.endpoint, 0.0, where_less(0.5 * tag.endpoint, y, 0.0, y))
     p = maximum(mu * phi, tag.smallest_shape)
     q = maximum(nu * phi, tag.smallest_shape)
@@ -155,8 +155,8 @@ def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple
     )
     events = under_0 * above_0 * above_0 + above_1 * under_1 * under_1 + inside * middle * middle
     ratio = D_1 / D_0
-    rise_0 = ratio * (load(par, 11) - 1.0)  # slope of the lower curve / P(inside)
-    rise_1 = load(par, 11) / ratio  # slope of the upper curve / P(inside)
+    rise_0 = ratio * load(par, 11)  # slope of the lower curve / P(inside)
+    rise_1 = (1.0 + load(par, 11)) / ratio  # slope of the upper curve / P(inside)
     slope_0 = above_0 * under_0
     slope_1 = above_1 * under_1
     nothing = 0.0 * m
@@ -191,7 +191,7 @@ def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     above_1 = A / (A + odds_1)
     slope_0 = above_0 * odds_0 / (A + odds_0)
     under_1 = odds_1 / (A + odds_1)
-    inside = above_0 * under_1 / load(par, 11)
+    inside = above_0 * under_1 / (1.0 + load(par, 11))
     return above_1 + inside * mu, above_1 * under_1 * nu + slope_0 * mu + inside * mu * nu
 
 
@@ -238,11 +238,11 @@ class OrderedBeta(ResponseModel):
 
     def kernel_extras(self, xi: Array) -> Array:
         """See the row layout above the kernels."""
-        width = np.maximum(np.exp(xi[..., 4]), _SMALLEST_WIDTH)
+        width = np.clip(np.exp(xi[..., 4]), _SMALLEST_WIDTH, 2.0 * _LARGEST)
         k_0 = np.clip(xi[..., 3], -_LARGEST, _LARGEST)
         k_1 = np.clip(xi[..., 3] + width, -_LARGEST, _LARGEST)
         inside = -np.expm1(-width)
-        rows = np.stack([np.exp(k_0), np.exp(k_1), k_0, k_1 + np.log(inside), 1.0 / inside], axis=-1)
+        rows = np.stack([np.exp(k_0), np.exp(k_1), k_0, k_1 + np.log(inside), 1.0 / np.expm1(width)], axis=-1)
         return np.concatenate([precision_rows(xi[..., 2]), rows], axis=-1)
 
     def extras_jacobian(self, xi: Array) -> Array:
