@@ -157,3 +157,49 @@ def test_a_repeated_anchor_is_a_doubled_weight(seed):
         one = link_parameters(table(model, ref), table(model, foc), weights=weights, **options)
         two = link_parameters(*twice, **options)
         np.testing.assert_allclose([one.A, one.B], [two.A, two.B], atol=1e-8)
+
+
+@pytest.mark.parametrize(("A", "B"), [(0.2, 3.0), (5.0, -4.0), (3.0, 0.0), (0.4, -2.0)])
+@pytest.mark.parametrize("metric", ["ref", "focal", "symmetric"])
+def test_metrics_far_apart(A, B, metric):
+    """Far links are found as well where the nodes see the items (a metric five times as wide needs wide nodes)."""
+    model = make_model("2pl")
+    xi = items(model, 30, 3)
+    foc = model.change_metric(xi, 1 / A, -B / A)
+    nodes = np.linspace(-12, 12, 121)
+    for method, loss in CURVES:
+        options = {"method": method, "loss": loss, "power": 1.5, "eps": 1e-3, "grid_metric": metric}
+        answer = link_parameters(table(model, xi), table(model, foc), nodes=nodes, node_weights=np.ones(121), **options)
+        np.testing.assert_allclose([answer.A, answer.B], [A, B], atol=1e-6)
+
+
+@pytest.mark.parametrize(("method", "loss"), CURVES)
+def test_two_anchors(method, loss):
+    model = make_model("2pl")
+    xi = np.array([[-0.5, 0.1], [0.7, -0.2]])
+    foc = model.change_metric(xi, 1 / 1.4, 0.3)
+    answer = link_parameters(table(model, xi), table(model, foc), method=method, loss=loss, power=1.5, eps=1e-3)
+    np.testing.assert_allclose([answer.A, answer.B], [1.4, -0.42], atol=1e-7)
+
+
+@quick
+@given(seed=seeds, noise=st.floats(0.05, 0.8))
+def test_newton_ends_where_a_derivative_free_search_ends(seed, noise):
+    """Noisy anchors, robust loss: the minimum found is not worse than a simplex search's."""
+    from scipy import optimize
+
+    from concal.link.criteria import Anchors, make_loss, make_quadrature
+    from concal.link.solve import Criterion, _Objective, solve
+
+    model, ref, foc = pair(seed, n=12, noise=noise)
+    block = Anchors(model, model, ref[None], foc[None], np.ones(12))
+    criterion = Criterion("haebara", make_loss("pseudo_huber"), make_quadrature())
+    answer = solve([block], criterion, exact=True)
+    objective = _Objective([block], criterion, exact=True)
+
+    def at(point):
+        return float(objective(point[:1], point[1:], np.array([0]))[0][0])
+
+    ours = at(np.array([np.log(answer.A[0]), answer.B[0]]))
+    simplex = optimize.minimize(at, [0.0, 0.0], method="Nelder-Mead", options={"xatol": 1e-8, "fatol": 1e-12})
+    assert ours <= simplex.fun + 1e-6

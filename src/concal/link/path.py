@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,7 +13,7 @@ from concal.calibrate.result import Calibration
 from concal.errors import LinkError
 from concal.link.anchors import Candidates, Source, SourceGroup, find_anchors, period_source
 from concal.link.result import Link
-from concal.link.transform import linked_xi, used_draws
+from concal.link.transform import linked_xi
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -83,17 +83,13 @@ def consensus_source(consensus: ConsensusLike, n_draws: int, seed: int) -> Sourc
     return Source("consensus", tuple(groups))
 
 
-def linked_source(calibration: Calibration, link: Link) -> Source:
-    """Another period on the reference metric, draw by draw."""
-    groups = []
-    for group in period_source(calibration).groups:
-        xi = linked_xi(calibration.groups[group.name], link)
-        groups.append(
-            SourceGroup(
-                group.name, group.dimension, group.model, group.item_ids, xi, group.n_responses, group.worst_rhat
-            )
-        )
-    return Source(calibration.period, tuple(groups))
+def linked_source(calibration: Calibration, link: Link, dimension: str) -> Source:
+    """Another period on the reference metric, draw by draw; the groups of other dimensions stay where they are."""
+    groups = tuple(
+        replace(group, xi=linked_xi(calibration.groups[group.name], link)) if group.dimension == dimension else group
+        for group in period_source(calibration).groups
+    )
+    return Source(calibration.period, groups)
 
 
 def find_route(
@@ -126,16 +122,24 @@ def find_route(
     chains = _chains(period, reference, dimension, max_rhat, others)
     enough = [r for r in chains if r.candidates.n_kept >= min_anchors]
     if enough:
-        return min(enough, key=lambda r: (r.hops, r.path))
+        return _on_reference(min(enough, key=lambda r: (r.hops, r.path)), others)
     routes.extend(chains)
-    best = max(routes, key=lambda r: r.candidates.n_kept)
+    best = _on_reference(max(routes, key=lambda r: r.candidates.n_kept), others)
     if best.candidates.n_kept < 2:
         raise LinkError(_no_anchors(period, dimension, max_rhat, routes))
     text = (
         f"{dimension}: only {best.candidates.n_kept} anchors ({' -> '.join(best.path)}), fewer than "
         f"min_anchors = {min_anchors}, and no other way has more"
     )
-    return Route(best.target, best.candidates, best.path, best.hops, (text,))
+    return replace(best, warnings=(text,))
+
+
+def _on_reference(route: Route, others: Mapping[str, tuple[Calibration, Link]]) -> Route:
+    """The chosen route with its target's draws on the reference metric; only one period is ever transformed."""
+    if route.target.name not in others or len(route.path) < 3 or route.path[1] == "consensus":
+        return route
+    calibration, link = others[route.target.name]
+    return replace(route, target=linked_source(calibration, link, route.candidates.dimension))
 
 
 def _chains(
@@ -150,13 +154,13 @@ def _chains(
         calibration, link = others[name]
         if name in (period.name, reference.name) or dimension not in link.dimensions:
             continue
-        found = find_anchors(period, period_source(calibration), dimension, max_rhat)
+        own = period_source(calibration)
+        found = find_anchors(period, own, dimension, max_rhat)
         if not found.item_ids:
             continue
-        used_draws(link, calibration.n_draws)
         rest = link.path.get(dimension, (name, reference.name))
         hops = 1.0 / max(found.n_kept, 1) + _hops(link, dimension)
-        routes.append(Route(linked_source(calibration, link), found, (period.name, *rest), hops))
+        routes.append(Route(own, found, (period.name, *rest), hops))
     return routes
 
 

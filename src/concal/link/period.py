@@ -118,7 +118,7 @@ def _link_dimension(
     period: Source, route: Route, draws: npt.NDArray[np.int64], spec: LinkingSpec, threads: int | None
 ) -> _DimensionLink:
     candidates, target = route.candidates, route.target
-    n_target = target.groups[0].xi.shape[0]
+    n_target = next(g.xi.shape[0] for g in target.groups if g.dimension == candidates.dimension)
     # draw s of the period meets draw s of the reference; a shorter reference is used again from its start
     ref_draws = np.arange(n_target) if n_target == draws.size else draws % n_target
     centers = mean_locations(target, candidates.place_ref), mean_locations(period, candidates.place_foc)
