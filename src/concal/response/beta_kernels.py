@@ -1,0 +1,208 @@
+r"""Kernels of the beta family, for `concal.response.beta` and `concal.response.ordered_beta`.
+
+The density of a score with logit z is, with :math:`p = \mu\phi`, :math:`q = (1-\mu)\phi`,
+
+.. math:: \ell = \log\Gamma(\phi) - \log\Gamma(p) - \log\Gamma(q) - q z^+ + p z^- - (\phi - 2) \log(1 + e^{-|z|}) + |z|
+
+where :math:`z^\pm` are max(z, 0) and min(z, 0). Every gamma function is shifted by four, :math:`\Gamma(x) =
+\Gamma(x+4) / (x (x+1) (x+2) (x+3))`, and expanded there (Stirling, error below 1e-9): one logarithm and one division
+serve log-gamma, digamma and trigamma of a shape. The large :math:`\phi \log \phi` that the three log-gammas share is
+taken out per item (row 4), so that float32 keeps its digits for what depends on the response.
+
+For extreme abilities p (or q) leaves the range of float32; there :math:`\Gamma(p) \approx 1/p`, and :math:`\log p`
+is known from eta itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy import special
+
+from concal.response.arithmetic import Value, exp, load, log, maximum, minimum, store, where_less
+from concal.response.base import Array
+
+SMALLEST_SHAPE = 1e-8
+LARGEST_LOG_PHI = 10.0  # a score with an SD below .004: beyond it counts as this, so that products fit float32
+
+# Rows of an item's kernel parameters after a and d, made by `precision_rows`: phi, log phi, the constant of the
+# density, 1 / s with s = phi / 2 + 4, phi (digamma(phi) - log s), phi^2 trigamma(phi).
+# ordered_beta adds e^k_0, e^k_1 (8, 9), k_0, k_1 + log(1 - e^-width) (10, 11) and 1 / (e^width - 1) (12).
+
+
+def precision_rows(log_phi: Array) -> Array:
+    """What the kernels need of phi, computed once per item: (...,) to (..., 6)."""
+    log_phi = np.clip(log_phi, -LARGEST_LOG_PHI, LARGEST_LOG_PHI)
+    phi = np.exp(log_phi)
+    s = 0.5 * phi + 4.0
+    constant = special.gammaln(phi) - (phi + 7.0) * np.log(s) + phi + 8.0 - np.log(2.0 * np.pi)
+    first = phi * (special.digamma(phi) - np.log(s))
+    return np.stack([phi, log_phi, constant, 1.0 / s, first, phi * phi * special.polygamma(1, phi)], axis=-1)
+
+
+def gamma_terms(x: Value, unit: Value) -> tuple[Value, Value, Value, Value]:
+    """(r, P, x (digamma(x) + log unit), x^2 trigamma(x)) with log Gamma(x) = r - log P - (x + 3.5) log unit + const."""
+    s = x + 4.0
+    u = x * (x + 3.0)
+    v = u + 2.0
+    product = u * v  # x (x + 1) (x + 2) (x + 3)
+    inverse = 1.0 / (s * product)
+    r = product * inverse
+    z = r * r
+    level = log(s * unit)
+    slope = (2.0 * x + 3.0) * (u + v)  # derivatives of the product
+    bend = 2.0 * (u + v) + 2.0 * (2.0 * x + 3.0) * (2.0 * x + 3.0)
+    inverse = s * inverse
+    shift = slope * inverse
+    rest = r * (1 / 12 - z * (1 / 360 - z * (1 / 1260 - z * (1 / 1680 - z * (1 / 1188)))))
+    first = level - 0.5 * r - shift
+    first = first - z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z * (1 / 132)))))
+    second = 1 / 6 - z * (1 / 30 - z * (1 / 42 - z * (1 / 30 - z * (5 / 66))))
+    second = r + z * (0.5 + r * second)
+    # x^2 (shift^2 - bend / product), from x shift first: both are near one for small x, where 1 / x^2 would overflow
+    near = x * shift
+    return (x + 3.5) * level + rest, product, x * first, near * near - x * (x * bend * inverse) + x * (x * second)
+
+
+def density(tag: Any, z: Value, mu: Value, nu: Value, low: Value, high: Value, par: Value) -> Any:
+    """Density of an inside score as (l, f, d/d eta, p^2 trigamma p, q^2 trigamma q, d/d log phi), likelihood f e^l."""
+    phi, unit = load(par, 2), load(par, 5)
+    p = maximum(mu * phi, tag.smallest_shape)
+    q = maximum(nu * phi, tag.smallest_shape)
+    room = load(par, 3) - tag.log_smallest_shape
+    tail = minimum(low + room, 0.0) + minimum(high + room, 0.0)
+    size = maximum(z, 0.0 - z)
+    small = log(1.0 + exp(0.0 - size))
+    power = p * minimum(z, 0.0) - q * maximum(z, 0.0) - phi * small
+    p_zero, p_product, p_first, p_second = gamma_terms(p, unit)
+    q_zero, q_product, q_first, q_second = gamma_terms(q, unit)
+    linear = load(par, 4) - p_zero - q_zero + tail + power + 2.0 * small + size
+    slope = mu * nu * phi * z - nu * p_first + mu * q_first
+    return linear, p_product * q_product, slope, p_second, q_second, load(par, 6) - p_first - q_first + power
+
+
+def beta_terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
+    r"""In eta: derivative :math:`k (z - \mathrm{digamma}\,p + \mathrm{digamma}\,q)` with k = mu (1 - mu) phi."""
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    mu = where_less(eta, 0.0, m, 1.0) * one
+    nu = where_less(eta, 0.0, 1.0, m) * one
+    linear, f, slope, p_second, q_second, _ = density(tag, y, mu, nu, minimum(eta, 0.0), minimum(0.0 - eta, 0.0), par)
+    return linear + log(f), slope, nu * nu * p_second + mu * mu * q_second
+
+
+def beta_extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
+    r"""Also in log phi; the information p^2 trigamma p + q^2 trigamma q - phi^2 trigamma phi lies between 1/2 and 1."""
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    mu = where_less(eta, 0.0, m, 1.0) * one
+    nu = where_less(eta, 0.0, 1.0, m) * one
+    linear, f, slope, p_second, q_second, precision = density(
+        tag, y, mu, nu, minimum(eta, 0.0), minimum(0.0 - eta, 0.0), par
+    )
+    store(out, 0, precision)
+    store(out, 1, nu * p_second - mu * q_second)
+    store(out, 2, maximum(p_second + q_second - load(par, 7), 0.5))
+    return linear + log(f), slope, nu * nu * p_second + mu * mu * q_second
+
+
+def beta_curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
+    """Mean of the score and its slope."""
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    return where_less(eta, 0.0, m, 1.0) * one, m * one * one
+
+
+def pick(tag: Any, y: Value, at_zero: Value, at_one: Value, inside: Value) -> Value:
+    """By the score: 0, 1 or inside."""
+    return where_less(y, -0.5 * tag.endpoint, at_zero, where_less(0.5 * tag.endpoint, y, at_one, inside))
+
+
+def ordered_terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
+    r"""In eta: information :math:`\sum P g^2` of the three events plus P(inside) times the density's."""
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    A = where_less(eta, 0.0, m, 1.0)
+    B = where_less(eta, 0.0, 1.0, m)
+    low = minimum(eta, 0.0)
+    high = minimum(0.0 - eta, 0.0)
+    mu = A * one
+    nu = B * one
+    linear, f, slope, p_second, q_second, _ = density(tag, pick(tag, y, 0.0, 0.0, y), mu, nu, low, high, par)
+    D_0 = A + B * load(par, 8)
+    D_1 = A + B * load(par, 9)
+    above_0 = A / D_0
+    above_1 = A / D_1
+    under_0 = 1.0 - above_0
+    under_1 = B * load(par, 9) / D_1
+    middle = under_0 - above_1
+    inside = above_0 * under_1 / (1.0 + load(par, 12))
+    ll = pick(tag, y, high + load(par, 10), low, low + high + load(par, 11) + linear)
+    ll = ll + log(pick(tag, y, 1.0 / D_0, 1.0 / D_1, f / (D_0 * D_1)))
+    gradient = pick(tag, y, 0.0 - above_0, under_1, middle + slope)
+    events = under_0 * above_0 * above_0 + above_1 * under_1 * under_1 + inside * middle * middle
+    return ll, gradient, events + inside * (nu * nu * p_second + mu * mu * q_second)
+
+
+def ordered_extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
+    """Also in log phi, k_0 and k_1; the density's precision tells nothing of the thresholds."""
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    A = where_less(eta, 0.0, m, 1.0)
+    B = where_less(eta, 0.0, 1.0, m)
+    low = minimum(eta, 0.0)
+    high = minimum(0.0 - eta, 0.0)
+    mu = A * one
+    nu = B * one
+    linear, f, slope, p_second, q_second, precision = density(tag, pick(tag, y, 0.0, 0.0, y), mu, nu, low, high, par)
+    rest = load(par, 12)
+    D_0 = A + B * load(par, 8)
+    D_1 = A + B * load(par, 9)
+    above_0 = A / D_0
+    above_1 = A / D_1
+    under_0 = B * load(par, 8) / D_0
+    under_1 = B * load(par, 9) / D_1
+    middle = under_0 - above_1
+    inside = above_0 * under_1 / (1.0 + rest)
+    ll = pick(tag, y, high + load(par, 10), low, low + high + load(par, 11) + linear)
+    ll = ll + log(pick(tag, y, 1.0 / D_0, 1.0 / D_1, f / (D_0 * D_1)))
+    gradient = pick(tag, y, 0.0 - above_0, under_1, middle + slope)
+    events = under_0 * above_0 * above_0 + above_1 * under_1 * under_1 + inside * middle * middle
+    ratio = D_1 / D_0
+    rise_0 = ratio * rest  # slope of the lower curve / P(inside)
+    rise_1 = (1.0 + rest) / ratio  # slope of the upper curve / P(inside)
+    slope_0 = above_0 * under_0
+    slope_1 = above_1 * under_1
+    nothing = 0.0 * m
+    store(out, 0, pick(tag, y, nothing, nothing, precision))
+    store(out, 1, pick(tag, y, above_0, nothing, 0.0 - rise_0))
+    store(out, 2, pick(tag, y, nothing, 0.0 - under_1, rise_1))
+    store(out, 3, inside * (nu * p_second - mu * q_second))
+    store(out, 4, 0.0 - slope_0 * (above_0 + middle))
+    store(out, 5, slope_1 * (middle - under_1))
+    store(out, 6, inside * maximum(p_second + q_second - load(par, 7), 0.5))
+    store(out, 7, nothing)
+    store(out, 8, slope_0 * (above_0 + rise_0))
+    store(out, 9, nothing)
+    store(out, 10, 0.0 - slope_0 * rise_1)
+    store(out, 11, slope_1 * (under_1 + rise_1))
+    return ll, gradient, events + inside * (nu * nu * p_second + mu * mu * q_second)
+
+
+def ordered_curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
+    """P(1) + P(inside) mu, and its slope: a sum of positive terms, so the curve rises."""
+    m = exp(minimum(eta, 0.0 - eta))
+    one = 1.0 / (1.0 + m)
+    A = where_less(eta, 0.0, m, 1.0)
+    B = where_less(eta, 0.0, 1.0, m)
+    mu = A * one
+    nu = B * one
+    odds_0 = B * load(par, 8)
+    odds_1 = B * load(par, 9)
+    above_0 = A / (A + odds_0)
+    above_1 = A / (A + odds_1)
+    slope_0 = above_0 * odds_0 / (A + odds_0)
+    under_1 = odds_1 / (A + odds_1)
+    inside = above_0 * under_1 / (1.0 + load(par, 12))
+    return above_1 + inside * mu, above_1 * under_1 * nu + slope_0 * mu + inside * mu * nu
