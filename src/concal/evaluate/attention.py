@@ -60,9 +60,10 @@ def attention(
                 "little about them beyond the population model",
             )
         )
-    flagged = drift.filter(pl.col("flagged")).height if "flagged" in drift.columns else drift.height
-    if flagged:
-        found.append(Notice("doubt", "drift", f"{flagged:,} item-by-period deviations look like drift"))
+    moved = drifted(drift)
+    if moved.height:
+        names = moved["item_id"].n_unique()
+        found.append(Notice("doubt", "drift", f"{names:,} items drifted in at least one period"))
     if evaluation is None:
         found.append(Notice("doubt", "agreement", "no pooled fit to compare with yet; `concal evaluate` makes one"))
     elif evaluation.version is not None and evaluation.version + 1 < version:
@@ -74,6 +75,11 @@ def attention(
             )
         )
     return tuple(sorted(dict.fromkeys(found), key=lambda notice: notice.level != "problem"))
+
+
+def drifted(drift: pl.DataFrame) -> pl.DataFrame:
+    """The rows of a drift table that passed the false-discovery threshold."""
+    return drift.filter(pl.col("drifted")) if "drifted" in drift.columns else drift.clear()
 
 
 def _calibrations(calibrations: Mapping[str, Calibration]) -> Iterator[Notice]:

@@ -178,6 +178,37 @@ def source_table(consensus: Consensus) -> pl.DataFrame:
     return pl.DataFrame(rows)
 
 
+def consensus_changes(before: Consensus, after: Consensus) -> pl.DataFrame:
+    """What an update did, by group: items new, gone, now identified; mean and largest move of d; mean SD ratio of d."""
+    rows = []
+    for name, new in after.groups.items():
+        old = before.groups.get(name)
+        known = {item: k for k, item in enumerate(old.item_ids)} if old is not None else {}
+        here = [j for j, item in enumerate(new.item_ids) if item in known]
+        there = [known[new.item_ids[j]] for j in here]
+        row: dict[str, str | int | float | None] = {
+            "group": name,
+            "new items": len(new.item_ids) - len(here),
+            "items gone": len(known) - len(here),
+            "first answered": None,
+            "mean move of d": None,
+            "largest move of d": None,
+            "item that moved most": None,
+            "mean SD ratio of d": None,
+        }
+        if old is not None and here:
+            move = np.abs(new.mean[here, 0] - old.mean[there, 0])
+            row |= {
+                "first answered": int(((old.source[there] == "predicted") & (new.source[here] != "predicted")).sum()),
+                "mean move of d": float(move.mean()),
+                "largest move of d": float(move.max()),
+                "item that moved most": new.item_ids[here[int(move.argmax())]],
+                "mean SD ratio of d": float((new.sd[here, 0] / old.sd[there, 0]).mean()),
+            }
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)
+
+
 def _joined(frames: list[pl.DataFrame]) -> pl.DataFrame:
     return pl.concat(frames) if frames else pl.DataFrame()
 

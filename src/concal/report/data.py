@@ -1,0 +1,241 @@
+"""What a report shows: numbers that exist, gathered from a bank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.bank.bank import Bank
+from concal.calibrate.result import Calibration
+from concal.combine.gaussian import inverse
+from concal.combine.result import Consensus
+from concal.combine.summary import PeriodSummary
+from concal.errors import BankError
+from concal.evaluate.attention import Notice, attention, drifted
+from concal.evaluate.digest import (
+    ability_histogram,
+    ability_table,
+    consensus_changes,
+    convergence_table,
+    exposure_histogram,
+    observed_scores,
+    rhat_histogram,
+    score_curves,
+    source_table,
+    worst_items,
+)
+from concal.evaluate.pooled import stored_evaluation
+from concal.evaluate.result import Evaluation
+from concal.link.result import Link
+
+Array = npt.NDArray[np.float64]
+THETA = np.round(np.linspace(-4.0, 4.0, 25), 4)
+CLOUD = 400  # draws of (A, B) a plot shows
+
+
+@dataclass(frozen=True)
+class PeriodItems:
+    """One period's linked posteriors of one group's items: mean, sd (items, p), worst R-hat, responses, mean score."""
+
+    item_ids: tuple[str, ...]
+    mean: Array
+    sd: Array
+    rhat: Array
+    n_responses: npt.NDArray[np.int64]
+    score: Array
+
+
+@dataclass(frozen=True)
+class ReportInput:
+    """Everything on the page.
+
+    Attributes
+    ----------
+    name, reference, written, concal, changed : str
+        `changed` says what made the consensus what it is.
+    version : int
+    dimensions : tuple of str
+    notices : tuple of Notice
+    changes, history, periods, linkage, shared, exposure, convergence, rhat, worst, links, anchors, sources : DataFrame
+    drift : DataFrame
+        As the functions of bank, data and evaluate that they are named after give them.
+    ability_histogram, abilities : DataFrame
+    clouds : dict of (period, dimension) -> (A, B)
+        Some of the draws, evenly spaced.
+    consensus : Consensus
+    curves : dict of group -> (items, nodes, 3)
+        On the nodes `theta`.
+    by_period : dict of period -> group -> PeriodItems
+    flags : dict of item id -> tuple of str
+    evaluation : Evaluation or None
+    """
+
+    name: str
+    reference: str
+    version: int
+    written: str
+    concal: str
+    changed: str
+    changes: pl.DataFrame
+    dimensions: tuple[str, ...]
+    notices: tuple[Notice, ...]
+    history: pl.DataFrame
+    periods: pl.DataFrame
+    linkage: pl.DataFrame
+    shared: pl.DataFrame
+    exposure: pl.DataFrame
+    convergence: pl.DataFrame
+    rhat: pl.DataFrame
+    worst: pl.DataFrame
+    links: pl.DataFrame
+    anchors: pl.DataFrame
+    sources: pl.DataFrame
+    drift: pl.DataFrame
+    ability_histogram: pl.DataFrame
+    abilities: pl.DataFrame
+    clouds: Mapping[tuple[str, str], tuple[Array, Array]]
+    consensus: Consensus
+    curves: Mapping[str, Array]
+    by_period: Mapping[str, Mapping[str, PeriodItems]]
+    flags: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    evaluation: Evaluation | None = None
+    theta: Array = field(default_factory=lambda: THETA)
+
+
+def gather(bank: Bank, evaluation: str = "pooled") -> ReportInput:
+    """Read what the report of this version shows; the bank's periods are read one at a time."""
+    if bank.reference is None:
+        raise BankError(f"bank {str(bank.path)!r} has no period yet; there is nothing to report")
+    compared = stored_evaluation(bank, evaluation) if evaluation in bank.evaluations() else None
+    calibrations: dict[str, Calibration] = {}
+    by_period: dict[str, dict[str, PeriodItems]] = {}
+    for period in bank.period_names:
+        calibration = bank.calibration(period)
+        calibrations[period] = _without_draws(calibration)
+        by_period[period] = _period_items(bank.summary(period), _scores(bank, period))
+    links = {period: bank.link(period) for period in bank.period_names}
+    consensus, plan, drift = bank.consensus(joint=False), bank.linkage(), bank.drift()
+    assert plan is not None
+    snapshot = bank.snapshot
+    changed, changes = _changes(bank, consensus)
+    return ReportInput(
+        name=bank.spec.bank.name,
+        reference=bank.reference,
+        version=bank.version,
+        written=snapshot.written,
+        concal=snapshot.concal,
+        changed=changed,
+        changes=changes,
+        dimensions=bank.spec.bank.dimensions,
+        notices=attention(calibrations, links, consensus, plan, drift, compared, version=bank.version),
+        history=bank.history(),
+        periods=bank.periods(),
+        linkage=plan.table(),
+        shared=plan.pairs(),
+        exposure=exposure_histogram(calibrations),
+        convergence=convergence_table(calibrations),
+        rhat=rhat_histogram(calibrations),
+        worst=worst_items(calibrations),
+        links=bank.links(),
+        anchors=_anchors(links),
+        sources=source_table(consensus),
+        drift=drift,
+        ability_histogram=ability_histogram(calibrations, links),
+        abilities=ability_table(calibrations, links),
+        clouds=_clouds(links),
+        consensus=consensus,
+        curves={name: score_curves(group, THETA) for name, group in consensus.groups.items()},
+        by_period=by_period,
+        flags=_flags(consensus, drift),
+        evaluation=compared,
+    )
+
+
+def _without_draws(calibration: Calibration) -> Calibration:
+    """The report shows no draws of items; a view of one zero keeps their shape without their memory."""
+    groups = {n: replace(g, xi=np.broadcast_to(np.float32(0), g.xi.shape)) for n, g in calibration.groups.items()}
+    return replace(calibration, groups=groups)
+
+
+def _changes(bank: Bank, consensus: Consensus) -> tuple[str, pl.DataFrame]:
+    """The last action that made the consensus what it is, and what it changed."""
+    steps = bank.history().filter(~pl.col("action").str.starts_with("evaluate"))
+    last = steps.row(-1, named=True)
+    said = f"{last['action']} (version {last['version']})" + (f": {last['reason']}" if last["reason"] else "")
+    before = steps.filter(pl.col("periods") > 0)
+    if before.height < 2:
+        return said, pl.DataFrame()
+    try:
+        old = bank.at(int(before["version"][-2])).consensus(joint=False)
+    except BankError:  # an old version that was pruned
+        return said, pl.DataFrame()
+    return said, consensus_changes(old, consensus)
+
+
+def _scores(bank: Bank, period: str) -> dict[str, dict[str, float]]:
+    """Mean observed scores by group and item; none where the responses were not kept."""
+    try:
+        data = bank.period_data(period)
+    except BankError:
+        return {}
+    return {name: dict(zip(ids, mean.tolist(), strict=True)) for name, (ids, mean) in observed_scores(data).items()}
+
+
+def _period_items(summary: PeriodSummary, scores: Mapping[str, Mapping[str, float]]) -> dict[str, PeriodItems]:
+    found = {}
+    for name, group in summary.groups.items():
+        seen = np.flatnonzero(group.seen)
+        ids = tuple(group.item_ids[j] for j in seen)
+        known = scores.get(name, {})
+        found[name] = PeriodItems(
+            item_ids=ids,
+            mean=group.mu[seen],
+            sd=np.sqrt(np.diagonal(inverse(group.Lambda[seen]), axis1=1, axis2=2)),
+            rhat=group.worst_rhat[seen],
+            n_responses=group.n_responses[seen],
+            score=np.array([known.get(item, np.nan) for item in ids]),
+        )
+    return found
+
+
+def _anchors(links: Mapping[str, Link]) -> pl.DataFrame:
+    frames = [
+        link.anchors.select(pl.lit(period).alias("period"), pl.all())
+        for period, link in links.items()
+        if link.anchors.height
+    ]
+    return pl.concat(frames, how="diagonal_relaxed") if frames else pl.DataFrame()
+
+
+def _clouds(links: Mapping[str, Link]) -> dict[tuple[str, str], tuple[Array, Array]]:
+    clouds = {}
+    for period, link in links.items():
+        if period == link.reference:
+            continue
+        every = np.unique(np.linspace(0, link.A.shape[0] - 1, CLOUD).astype(int))
+        for k, dimension in enumerate(link.dimensions):
+            clouds[period, dimension] = (link.A[every, k], link.B[every, k])
+    return clouds
+
+
+def _flags(consensus: Consensus, drift: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+    """What is worth knowing about single items, in words."""
+    found: dict[str, list[str]] = {}
+    for group in consensus.groups.values():
+        for item, source in zip(group.item_ids, group.source, strict=True):
+            if source == "fallback":
+                found.setdefault(item, []).append("population fallback: the responses do not identify the item")
+            elif source == "predicted":
+                found.setdefault(item, []).append("predicted from its features: nobody has answered it")
+    if drift.width:
+        for item, period, way in drifted(drift).select("item_id", "period", "direction").iter_rows():
+            found.setdefault(item, []).append(f"drift in {period}: {way}")
+    table = consensus.diagnostics
+    if {"item_id", "period"} <= set(table.columns):
+        for item, period in table.select("item_id", "period").iter_rows():
+            found.setdefault(item, []).append(f"posterior in {period} far from Gaussian")
+    return {item: tuple(dict.fromkeys(texts)) for item, texts in found.items()}

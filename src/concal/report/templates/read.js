@@ -1,0 +1,72 @@
+// The data of the page: plain content, and a compressed block of arrays it points into.
+const report = { ids: [], content: null, bytes: null };
+
+async function readData() {
+  report.content = JSON.parse(document.getElementById("content").textContent);
+  if (typeof DecompressionStream === "undefined") {
+    throw new Error("this browser is too old to unpack the figures (it lacks DecompressionStream, in browsers since 2023)");
+  }
+  const packed = Uint8Array.from(atob(document.getElementById("block").textContent.trim()), c => c.charCodeAt(0));
+  const stream = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+  report.bytes = await new Response(stream).arrayBuffer();
+  report.ids = unpack(report.content.ids);
+}
+
+// A reference -> typed array (or strings). `row` is the length of a row of curve steps.
+function unpack(ref, row) {
+  const [start, length] = ref.at;
+  const cut = report.bytes.slice(start, start + length);
+  if (ref.t === "f32") return new Float32Array(cut);
+  if (ref.t === "i32") return new Int32Array(cut);
+  if (ref.t === "u8") return new Uint8Array(cut);
+  if (ref.t === "text") return JSON.parse(new TextDecoder().decode(cut));
+  if (ref.t === "i16") return Float64Array.from(new Int16Array(cut), v => v === -32768 ? NaN : v * ref.step);
+  const steps = new Uint8Array(cut), found = new Float32Array(steps.length);
+  for (let k = 0, sum = 0; k < steps.length; k++) {
+    sum = (k % row ? sum + steps[k] : steps[k]) & 255;
+    found[k] = sum / 255;
+  }
+  return found;
+}
+
+// A table by columns; `value(name, i)` gives a number, a word, a boolean, null, or for item columns the id.
+class Frame {
+  constructor(packed) {
+    this.n = packed.n;
+    this.columns = packed.columns;
+    this.byName = new Map(packed.columns.map(c => [c.name, { ...c, data: unpack(c) }]));
+  }
+  has(name) { return this.byName.has(name); }
+  numbers(name) { return this.byName.get(name).data; }
+  value(name, i) {
+    const column = this.byName.get(name), v = column.data[i];
+    if (column.kind === "level") return column.levels[v];
+    if (column.kind === "item") return report.ids[v];
+    if (column.kind === "bool") return v === 2 ? null : v === 1;
+    return typeof v === "number" && Number.isNaN(v) ? null : v;
+  }
+  words(name) { return Array.from({ length: this.n }, (_, i) => this.value(name, i)); }
+  rows(keep) { const found = []; for (let i = 0; i < this.n; i++) if (!keep || keep(i)) found.push(i); return found; }
+}
+
+const frames = new Map();
+function frame(name) {
+  if (!frames.has(name) && report.content.frames[name]) frames.set(name, new Frame(report.content.frames[name]));
+  return frames.get(name);
+}
+
+// Item number in the bank -> its group and place there.
+function whereIs(index) {
+  let k = index;
+  for (const group of report.content.groups) {
+    if (k < group.n) return { group, k };
+    k -= group.n;
+  }
+  return null;
+}
+
+const cache = new Map();
+function array(ref, row) {
+  if (!cache.has(ref)) cache.set(ref, unpack(ref, row));
+  return cache.get(ref);
+}

@@ -1,0 +1,81 @@
+// Tables by pages, with all rows as a CSV file one click away.
+const PAGE = 15;
+
+// content: {heads, kinds, n, cell(row, column), name}; kinds: "item", "number", "text".
+function pagedTable(content, size = PAGE) {
+  const body = el("tbody"), said = el("span", { "aria-live": "polite" });
+  let first = 0;
+  const show = () => {
+    body.replaceChildren();
+    for (let i = first; i < Math.min(first + size, content.n); i++) {
+      body.append(el("tr", {}, ...content.heads.map((_, j) => {
+        const value = content.cell(i, j), kind = content.kinds[j];
+        if (kind === "item" && value !== null) return el("td", {}, itemButton(value));
+        return el("td", { class: kind === "number" ? "number" : null }, typeof value === "number" ? number(value) : value === null || value === undefined ? "–" : value === true ? "yes" : value === false ? "no" : String(value));
+      })));
+    }
+    said.textContent = content.n ? `${(first + 1).toLocaleString("en")}–${Math.min(first + size, content.n).toLocaleString("en")} of ${content.n.toLocaleString("en")}` : "no rows";
+    back.disabled = first === 0; next.disabled = first + size >= content.n;
+  };
+  const back = el("button", { type: "button", onclick: () => { first = Math.max(0, first - size); show(); } }, "Previous");
+  const next = el("button", { type: "button", onclick: () => { first += size; show(); } }, "Next");
+  const save = el("button", { type: "button", onclick: () => saveCsv(content) }, "Save as CSV");
+  const head = el("tr", {}, ...content.heads.map((h, j) => el("th", { scope: "col", class: content.kinds[j] === "number" ? "number" : null }, h)));
+  show();
+  return el("div", {}, el("div", { class: "scroll" }, el("table", {}, el("thead", {}, head), body)),
+    el("div", { class: "pager" }, content.n > size ? back : null, content.n > size ? next : null, said, save));
+}
+
+function itemButton(id) {
+  return el("button", { type: "button", class: "link", title: id, onclick: () => openItem(id) }, id);
+}
+
+// Text that a spreadsheet would run as a formula gets an apostrophe in front.
+function csvCell(value) {
+  if (value === null || value === undefined || Number.isNaN(value)) return "";
+  if (typeof value === "number") return String(value);
+  const text = /^[=+\-@\t\r]/.test(String(value)) ? "'" + value : String(value);
+  return /[",\n\r]/.test(text) ? '"' + text.replaceAll('"', '""') + '"' : text;
+}
+function csvText(content) {
+  const lines = [content.heads.map(csvCell).join(",")];
+  for (let i = 0; i < content.n; i++) lines.push(content.heads.map((_, j) => csvCell(content.cell(i, j))).join(","));
+  return lines.join("\n") + "\n";
+}
+function saveCsv(content) {
+  const url = URL.createObjectURL(new Blob([csvText(content)], { type: "text/csv" }));
+  const link = el("a", { href: url, download: `${content.name || "table"}.csv` });
+  document.body.append(link); link.click(); link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+// A frame (or some of its rows) as the content of a table.
+function frameTable(source, name, rows = null, columns = null) {
+  const shown = columns || source.columns.map(c => c.name), index = rows || source.rows();
+  const kind = c => { const k = source.byName.get(c).kind; return k === "item" || c === "item_id" ? "item" : k === "int" || k === "float" ? "number" : "text"; };
+  return { name, heads: shown.map(c => report.content.words[c] || c.replaceAll("_", " ")), kinds: shown.map(kind), n: index.length, cell: (i, j) => source.value(shown[j], index[i]) };
+}
+// Plain rows as the content of a table.
+function rowsTable(heads, rows, name, items = []) {
+  const kinds = heads.map((h, j) => items.includes(j) ? "item" : rows.length && typeof rows[0][j] === "number" ? "number" : "text");
+  return { name, heads, kinds, n: rows.length, cell: (i, j) => rows[i][j] };
+}
+
+// Numbers behind a figure, made when they are asked for.
+function numbers(make, words = "Numbers") {
+  const box = el("details", { class: "numbers" }, el("summary", {}, words));
+  box.addEventListener("toggle", () => {
+    if (box.open && box.children.length === 1) box.append(pagedTable(make()));
+  });
+  box.refresh = () => { while (box.children.length > 1) box.lastChild.remove(); if (box.open) box.append(pagedTable(make())); };
+  return box;
+}
+function legend(entries) {
+  return el("ul", { class: "legend" }, ...entries.map(([name, fill]) => el("li", {}, el("i", { style: `background:${fill}` }), name)));
+}
+function choice(label, options, changed) {
+  const box = el("select", { onchange: () => changed() }, ...options.map(([value, words]) => el("option", { value }, words)));
+  const wrapped = el("label", {}, label + " ", box);
+  wrapped.box = box;
+  return wrapped;
+}
