@@ -16,7 +16,7 @@ from concal.combine.gaussian import inverse, symmetric, times
 
 Array = npt.NDArray[np.float64]
 INFORMATIVE = 0.05
-DRIFT_SHARE = 0.02  # how often an item is expected to have moved between periods
+DRIFT_SHARE = 0.02  # how often an item is expected to have moved, before the data are asked
 DRIFT_SPREAD = 0.25  # variance of such a move, in units of Sigma
 
 
@@ -47,7 +47,7 @@ def displacement(Q: Array, h: Array, mean: Array, covariance: Array, root: Array
     return Displacement(squared, known.sum(axis=1).astype(np.int64), np.asarray(log_same))
 
 
-def probability_same(log_same: Array) -> Array:
-    """Posterior probability that an item did not move, under the expected share of movers."""
-    odds = np.log1p(-DRIFT_SHARE) - np.log(DRIFT_SHARE) + log_same
+def probability_same(log_same: Array, share: Array) -> Array:
+    """Posterior probability that an item did not move, given the share of movers."""
+    odds = np.log1p(-share) - np.log(share) + log_same
     return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700.0, 700.0))))

@@ -10,7 +10,6 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.calibrate.result import Calibration
-from concal.combine.displacement import displacement, probability_same
 from concal.combine.factors import GroupFactors, arrange_factors, check_connected, sum_by_item
 from concal.combine.gaussian import from_log_cholesky, inverse, log_cholesky, positive_definite, symmetric, times
 from concal.combine.mixture import ItemMixture
@@ -26,6 +25,7 @@ from concal.combine.posterior import (
     with_weights,
 )
 from concal.combine.result import Consensus, GroupConsensus
+from concal.combine.robust import drifting, robust_weights
 from concal.combine.sampler import Chains, sample_joint, sample_laplace
 from concal.combine.specification import GroupTotals, NewItems, unite_forms
 from concal.combine.start import starting_links
@@ -46,7 +46,7 @@ class JointOptions:
     Attributes
     ----------
     draws : int or None
-        Draws of links and population; None: between 120 and 800, fewer for larger banks.
+        Draws of links and population; None: between 100 and 800, fewer for larger banks.
     sampler : "hmc" or "laplace"
         Exact sampling of the marginal posterior, or the Gaussian at its mode.
     robust : bool
@@ -166,58 +166,23 @@ def _identified(posterior: JointPosterior, theta: Array) -> JointPosterior:
 
 def _fit(posterior: JointPosterior, theta: Array, options: JointOptions) -> tuple[JointPosterior, Mode]:
     """Mode, with drifting factors weighted down: weights at the start links (already robust), then twice more."""
-    base = {name: group.age for name, group in posterior.groups.items()}
     if not options.robust:
         return posterior, find_mode(posterior, theta)
-    posterior = with_weights(posterior, robust_weights(posterior, theta, base))
+    posterior = with_weights(posterior, robust_weights(posterior, theta))
     mode = find_mode(posterior, theta)
-    for _ in range(3):
-        weights = robust_weights(posterior, mode.theta, base)
+    for _ in range(5):
+        weights = robust_weights(posterior, mode.theta)
         change = max(float(np.abs(weights[n] - g.weight).max(initial=0.0)) for n, g in posterior.groups.items())
-        if change < 0.01:
+        if change < 0.05:
             break
         posterior = with_weights(posterior, weights)
         mode = find_mode(posterior, mode.theta)
     return posterior, mode
 
 
-def robust_weights(posterior: JointPosterior, theta: Array, base: Mapping[str, Array]) -> dict[str, Array]:
-    """Probability that each factor agrees with the item's other periods, times its age weight.
-
-    Items seen once have nothing to disagree with. Probabilities above 0.9 count as one, so that nothing is lost
-    where nothing drifts.
-    """
-    full = with_weights(posterior, base)
-    moments = make_buffers(full)
-    at = evaluate(posterior, theta, moments)
-    if not np.isfinite(at.value):
-        return dict(base)
-    out = {}
-    for name, group in posterior.groups.items():
-        u, B, L, _, _ = unpack(posterior.layout, name, group, theta)
-        weight = base[name].copy()
-        several = np.diff(group.start) > 1
-        pairs = np.flatnonzero((several & group.active)[group.item])
-        if pairs.size:
-            Q, s = _reference_precision(group, u, B)
-            item = group.item[pairs]
-            P = inverse(at.C[name][item])
-            w = group.weight[pairs]
-            cavity = P - w[:, None, None] * Q[pairs]
-            shift = times(P, at.xi[name][item]) - w[:, None] * s[pairs]
-            fine = positive_definite(cavity, L @ L.T, ELIGIBLE)
-            pairs, cavity, shift = pairs[fine], cavity[fine], shift[fine]
-            covariance = inverse(cavity)
-            moved = displacement(Q[pairs], s[pairs], times(covariance, shift), covariance, L)
-            same = probability_same(moved.log_same)
-            weight[pairs] *= np.where(same > 0.9, 1.0, same)
-        out[name] = weight
-    return out
-
-
 def _default_draws(posterior: JointPosterior) -> int:
-    pairs = sum(g.n_pairs * g.p for g in posterior.groups.values())
-    return int(np.clip(1.6e8 // max(pairs, 1), 120, 800)) // 4 * 4
+    work = sum((g.n_pairs + g.n_items) * g.p for g in posterior.groups.values())
+    return int(np.clip(6e7 // max(work, 1), 100, 800)) // 4 * 4
 
 
 def _sample(posterior: JointPosterior, mode: Mode, options: JointOptions, seed: int) -> tuple[ItemMixture, Chains]:
@@ -274,9 +239,9 @@ def _result(
     doubts = [*warnings, *(w for t in united.values() for w in t.warnings)]
     if chains.max_rhat > 1.1:
         doubts.append(f"joint sampler: split R-hat reaches {chains.max_rhat:.2f}; ask for more draws")
-    drifting = {n: int((g.weight < 0.5 * g.age).sum()) for n, g in posterior.groups.items()}
-    if sum(drifting.values()):
-        doubts.append(f"{sum(drifting.values())} item-by-period factors look drifted and do not inform the links")
+    n_drifting = sum(v.size for v in drifting(posterior).values())
+    if n_drifting:
+        doubts.append(f"{n_drifting} item-by-period factors look drifted and do not inform the links")
     return Consensus(
         "joint",
         summaries[0].reference,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from concal.combine.marginal import curvature_pass, value_pass
 from concal.combine.sigma_prior import log_prior, log_prior_curvature
 
 Array = npt.NDArray[np.float64]
+T = TypeVar("T")
 BLOCK = 4096  # items per task; sums are formed block by block in a fixed order, so results do not depend on threads
 
 
@@ -126,10 +128,6 @@ def prior_means(group: GroupFactors, beta: Array) -> Array:
     return np.ascontiguousarray(mean)
 
 
-def _blocks(n: int) -> list[tuple[int, int]]:
-    return [(i, min(i + BLOCK, n)) for i in range(0, n, BLOCK)]
-
-
 def _threads() -> int:
     return max(1, min(os.cpu_count() or 1, 16))
 
@@ -144,6 +142,11 @@ def _pool() -> ThreadPoolExecutor:
         _POOLS.clear()
         _POOLS[pid] = ThreadPoolExecutor(_threads(), thread_name_prefix="concal-joint")
     return _POOLS[pid]
+
+
+def run_blocks(work: Callable[[tuple[int, int]], T], n_items: int) -> list[T]:
+    """Run compiled work over blocks of items on all cores; results in block order."""
+    return list(_pool().map(work, [(i, min(i + BLOCK, n_items)) for i in range(0, n_items, BLOCK)]))
 
 
 def _link_prior(posterior: JointPosterior, theta: Array, gradient: Array) -> float:
@@ -189,7 +192,7 @@ def _evaluate_group(
 
     value = 0.0
     by_link = np.zeros((layout.n_periods, 2))
-    for total, part in _pool().map(work, _blocks(group.n_items)):
+    for total, part in run_blocks(work, group.n_items):
         value += total
         by_link += part
     if not np.isfinite(value):
@@ -282,7 +285,7 @@ def _curve_group(
         return links, to_sigma, to_beta
 
     links, to_sigma, to_beta = np.zeros((2 * M, 2 * M)), np.zeros((2 * M, p, p)), np.zeros((2 * M, F, p))
-    for part in _pool().map(work, _blocks(group.n_items)):
+    for part in run_blocks(work, group.n_items):
         links += part[0]
         to_sigma += part[1]
         to_beta += part[2]
