@@ -56,11 +56,14 @@ def index_rows(
             f"{counted(answers.silent.len(), 'examinee')} without any response: {some(answers.silent)}; left out"
         )
     responses = _resolve(answers.rows, answers.unreadable, table, found)
-    persons = responses["person_id"].unique().sort()
+    run = responses["person_id"].rle_id()
+    heads = responses["person_id"].filter(run.diff().fill_null(1) != 0)
+    persons = heads.unique().sort()
     returning = _returning(persons, earlier_persons, spec, found)
     kept = persons if spec.data.returning == "later" else persons.filter(~returning)
-    index = pl.DataFrame({"person_id": kept, "person": pl.int_range(kept.len(), dtype=pl.Int32, eager=True)})
-    rows = responses.join(index, on="person_id", how="inner", maintain_order="left").select("person", "item", "score")
+    # responses mostly come examinee by examinee: look each run of rows up once, not each row
+    position = _positions(heads, kept).gather(run).alias("person")
+    rows = responses.select("item", "score").with_columns(position).filter(pl.col("person").is_not_null())
     if responses.height and not rows.height:
         found.error("responses: no row is left; every examinee already appeared in an earlier period")
     _check_scores(rows, kept, table, spec, found, "")
@@ -73,6 +76,12 @@ def index_rows(
     n_distinct[per_item["item"].to_numpy()] = per_item["distinct"].to_numpy()
     person, item, score = (rows[name].to_numpy() for name in ("person", "item", "score"))
     return Rows(kept, person, item, score, n_responses, n_distinct, int(returning.sum()))
+
+
+def _positions(ids: pl.Series, known: pl.Series) -> pl.Series:
+    """Position of each id among the known ones, null where it is not one of them."""
+    index = pl.DataFrame({"id": known, "at": pl.int_range(known.len(), dtype=pl.Int32, eager=True)})
+    return pl.DataFrame({"id": ids}).join(index, on="id", how="left", maintain_order="left")["at"]
 
 
 def _resolve(responses: pl.DataFrame, unreadable: pl.Series, table: pl.DataFrame, found: Findings) -> pl.DataFrame:
@@ -91,9 +100,7 @@ def _resolve(responses: pl.DataFrame, unreadable: pl.Series, table: pl.DataFrame
             f"{', '.join(shown)}{' ...' if unreadable.len() > 5 else ''}; a response that was not given has no row"
         )
         responses = responses.filter(pl.col("score").is_not_null())
-    positions = pl.int_range(table.height, dtype=pl.Int32, eager=True)
-    index = pl.DataFrame({"item_id": table["item_id"], "item": positions})
-    responses = responses.join(index, on="item_id", how="left", maintain_order="left")
+    responses = responses.with_columns(_positions(responses["item_id"], table["item_id"]).alias("item"))
     unknown = responses["item"].is_null()
     if unknown.any():
         ids = responses.filter(unknown)["item_id"].unique(maintain_order=True)
