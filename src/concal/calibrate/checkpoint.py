@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -40,7 +41,7 @@ def load_checkpoint(path: Path, sampler: Sampler) -> None:
         with np.load(path, allow_pickle=False) as saved:
             arrays = {name: saved[name] for name in saved.files}
         scalars = json.loads(arrays.pop("header").tobytes())
-    except (OSError, ValueError, KeyError, EOFError) as error:
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ConvergenceError(f"checkpoint {path} cannot be read ({error}); delete it to start over") from None
     if scalars["identity"] != _identity(sampler):
         raise ConvergenceError(f"checkpoint {path} belongs to other data, spec or seed; delete it to start over")

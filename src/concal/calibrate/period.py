@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.layout import Layout, lay_out
@@ -74,7 +75,8 @@ def calibrate_period(
     path = None if checkpoint is None else Path(checkpoint)
     sampler = Sampler(layout, options, used_seed, options.threads or os.cpu_count() or 1)
     try:
-        sampler.run(path, progress, resume=resume)
+        with threadpool_limits(1, "blas"):  # the population steps are small: BLAS threads would only get in the way
+            sampler.run(path, progress, resume=resume)
     finally:
         sampler.close()
     result = _result(data, layout, sampler, period or data.period, used_seed)

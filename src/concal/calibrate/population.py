@@ -45,13 +45,8 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
     drawn = mean + rng.standard_normal(mean.shape) / np.sqrt(precision)
     back = np.swapaxes(Q, 1, 2)
     s.beta_mean = np.ascontiguousarray(np.moveaxis(design.vectors @ (mean @ back), 0, 2))
-    set_beta(g, s, np.ascontiguousarray(np.moveaxis(design.vectors @ (drawn @ back), 0, 2)))
-
-
-def set_beta(g: GroupLayout, s: GroupState, beta: Array) -> None:
-    """Put beta in place, with the means X beta it implies."""
-    s.beta = beta
-    s.mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(s.xi.shape)
+    s.beta = np.ascontiguousarray(np.moveaxis(design.vectors @ (drawn @ back), 0, 2))
+    s.mean = (design.X @ s.beta.reshape(k, -1)).reshape(s.xi.shape)
 
 
 def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:

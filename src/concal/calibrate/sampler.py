@@ -53,7 +53,7 @@ class Sampler:
         self.steps = UnitSteps(layout, seed, self.workers)
         self.state = initial_state(layout, seed)
         self.trace = Trace(layout, spec)
-        self.item_transport = ItemTransport(layout, spec.tau)
+        self.item_transport = ItemTransport(layout)
         self.ability_transport = AbilityTransport(layout)
         self.warmup_end = NEWTON_START + WARMUP
         self.seconds = 0.0

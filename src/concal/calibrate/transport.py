@@ -1,4 +1,4 @@
-r"""Moves of what governs the units with the units carried along: for Sigma, beta and the correlation of abilities.
+r"""Moves of what governs the units with the units carried along: for Sigma and for the correlation of abilities.
 
 Where units have few responses, Gibbs steps creep: items follow Sigma and Sigma follows the items. Here a proposal for
 the governing parameters phi takes every unit along at a fixed *standardised place* under a Gaussian sketch of its
@@ -9,7 +9,9 @@ Proposals are autoregressive around the mean and covariance (m, S) of phi learne
 
 .. math:: \phi' = m + \sqrt{1 - \epsilon^2} (\phi - m) + \epsilon S^{1/2} z ,
 
-which leaves N(m, S) invariant, so the better it is known the larger the steps; epsilon adapts in warm-up.
+which leaves N(m, S) invariant, so the better it is known the larger the steps; epsilon adapts in warm-up. Few
+coordinates allow large steps: beta is left to its Gibbs step (moving it along as well halved the effective draws of
+Sigma where half of the items had six responses and ten features).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ import numpy.typing as npt
 
 from concal.calibrate import kernels
 from concal.calibrate.layout import GroupLayout, Layout
-from concal.calibrate.population import NU, correlation_from_z, set_beta, z_from_correlation
+from concal.calibrate.population import NU, correlation_from_z, z_from_correlation
 from concal.calibrate.state import GroupState, State, kernel_parameters
 from concal.calibrate.sweep import UnitSteps, item_accumulators
 from concal.response.lanes import LANES
@@ -97,11 +99,11 @@ class Sketch:
 
 
 class ItemTransport:
-    """Moves (beta, Sigma) of every group with its items."""
+    """Moves Sigma of every group with its items."""
 
-    def __init__(self, layout: Layout, tau: float) -> None:
-        self.layout, self.tau = layout, tau
-        self.references = [Reference(g.design.X.shape[1] * g.p + g.p * (g.p + 1) // 2) for g in layout.groups]
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
+        self.references = [Reference(g.p * (g.p + 1) // 2) for g in layout.groups]
         self.sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
@@ -113,7 +115,7 @@ class ItemTransport:
                 if adapting:
                     reference.adapt(yes)
             if adapting:
-                reference.history.append(pack(s))
+                reference.history.append(pack(s.sigma))
                 sketch.see(s.xi)
                 if len(reference.history) % LEARN_EVERY == 0:
                     self._learn(k, g, s, state, steps)
@@ -137,15 +139,14 @@ class ItemTransport:
     def _move_group(
         self, k: int, g: GroupLayout, s: GroupState, state: State, steps: UnitSteps, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        phi = pack(s)
+        phi = pack(s.sigma)
         new_phi, ratio = self.references[k].propose(phi, rng)
-        beta, sigma, log_prior = unpack(new_phi, g, s, self.tau)
-        ratio = ratio + log_prior - unpack(phi, g, s, self.tau)[2]
+        sigma, log_prior = unpack(new_phi, s.sd_mixing)
+        ratio = ratio + log_prior - unpack(phi, s.sd_mixing)[1]
         precision, new_precision = _lanes_last(np.linalg.inv(s.sigma)), _lanes_last(np.linalg.inv(sigma))
         _, log_det = np.linalg.slogdet(s.sigma)
         _, new_log_det = np.linalg.slogdet(sigma)
         ratio = ratio - 0.5 * g.n_items * (new_log_det - log_det)
-        mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(s.xi.shape)
         moved = np.empty_like(s.xi)
         new_ll = np.empty((g.n_items, LANES))
         sketch = self.sketches[k]
@@ -154,7 +155,7 @@ class ItemTransport:
             lo, hi = chunk
             change = np.empty((hi - lo, LANES))
             kernels.carry(
-                g.p, s.xi, sketch.information, sketch.pull, precision, s.mean, new_precision, mean,
+                g.p, s.xi, sketch.information, sketch.pull, precision, s.mean, new_precision, s.mean,
                 steps.zero[k], steps.own[k], moved[lo:hi], change, lo, hi,
             )  # fmt: skip
             par = kernel_parameters(g, moved[lo:hi])
@@ -168,7 +169,6 @@ class ItemTransport:
         yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
         s.xi = np.where(yes, moved, s.xi)
         s.sigma = np.where(yes[:, None, None], sigma, s.sigma)
-        set_beta(g, s, np.where(yes, beta, s.beta))
         steps.item_ll[k] = np.where(yes, new_ll, steps.item_ll[k])
         return yes
 
@@ -245,32 +245,29 @@ class AbilityTransport:
         return yes
 
 
-def pack(s: GroupState) -> Array:
-    """phi of a group, (LANES, size): beta, then the log-Cholesky coordinates of Sigma."""
-    L = np.linalg.cholesky(s.sigma)
-    p = L.shape[-1]
-    rows, cols = np.tril_indices(p)
+def pack(sigma: Array) -> Array:
+    """Log-Cholesky coordinates of Sigma, (LANES, p(p+1)/2): the lower triangle by rows, the diagonal in logs."""
+    L: Array = np.asarray(np.linalg.cholesky(sigma), dtype=np.float64)
+    rows, cols = np.tril_indices(L.shape[-1])
     values = L[:, rows, cols]
     values[:, rows == cols] = np.log(values[:, rows == cols])
-    return np.concatenate([np.moveaxis(s.beta, 2, 0).reshape(LANES, -1), values], axis=1)
+    return values
 
 
-def unpack(phi: Array, g: GroupLayout, s: GroupState, tau: float) -> tuple[Array, Array, Array]:
-    """(beta, Sigma, log prior density of phi) from phi, given the half-t scales."""
-    k, p = g.design.X.shape[1], g.p
-    beta = np.ascontiguousarray(np.moveaxis(phi[:, : k * p].reshape(LANES, k, p), 0, 2))
+def unpack(phi: Array, sd_mixing: Array) -> tuple[Array, Array]:
+    """Sigma and the log prior density of phi, given the half-t scales."""
+    p = sd_mixing.shape[1]
     rows, cols = np.tril_indices(p)
-    values = phi[:, k * p :].copy()
+    values = phi.copy()
     log_diagonal = values[:, rows == cols]
     values[:, rows == cols] = np.exp(log_diagonal)
     L = np.zeros((LANES, p, p))
     L[:, rows, cols] = values
     sigma = L @ np.swapaxes(L, 1, 2)
     inverse = np.diagonal(np.linalg.inv(sigma), axis1=1, axis2=2)
-    log_prior = -(NU + 2 * p) * log_diagonal.sum(axis=1) - (NU / s.sd_mixing * inverse).sum(axis=1)
+    log_prior = -(NU + 2 * p) * log_diagonal.sum(axis=1) - (NU / sd_mixing * inverse).sum(axis=1)
     log_prior += ((p - np.arange(p) + 1.0) * log_diagonal).sum(axis=1)  # d Sigma / d phi
-    log_prior -= 0.5 * tau * (beta**2).sum(axis=(0, 1))
-    return beta, sigma, log_prior
+    return sigma, log_prior
 
 
 def _lanes_last(matrices: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:

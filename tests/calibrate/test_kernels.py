@@ -1,0 +1,149 @@
+"""The compiled passes against plain NumPy sums of the response models' derivatives."""
+
+import numpy as np
+import pytest
+from programme import MODELS, simulate_period
+
+from concal.calibrate import kernels
+from concal.calibrate.layout import lay_out
+from concal.calibrate.state import initial_state, kernel_parameters
+from concal.calibrate.sweep import UnitSteps, Workers, item_accumulators
+from concal.response.lanes import LANES
+
+
+def period_and_state(model, n_persons=40, n_items=12, per_person=9):
+    data, _, _ = simulate_period([("g", "reading", model, n_items, per_person)], n_persons)
+    layout = lay_out(data)
+    state = initial_state(layout, seed=3)
+    rng = np.random.default_rng(5)
+    state.theta[:] = rng.standard_normal(state.theta.shape)
+    return layout, state
+
+
+def reference(group, state, lane):
+    """Derivatives of every response in the order of the by-item layout."""
+    item = np.repeat(np.arange(group.n_items), np.diff(group.item_start))
+    theta = state.theta[group.item_person, group.dim, lane].astype(float)
+    xi = state.groups[0].xi[item, :, lane]
+    model = group.model
+    par = np.moveaxis(model.kernel_parameters(xi), -1, 0)
+    eta = par[0] * (theta - par[1])
+    from concal.response.base import _chain_rule, n_extra_outputs
+    from concal.response.registry import kernels as model_kernels
+
+    out = np.zeros((n_extra_outputs(len(model.extras)), len(eta)))
+    y = group.item_score.astype(float)
+    ll, g, w = model_kernels(model.tag).extra_terms(model.tag, y, eta, par, out)
+    return item, _chain_rule(par[0], eta, ll, g, w, out, model.extras_jacobian(xi))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[m[0] for m in MODELS])
+def test_item_pass_is_the_sum_over_responses(model):
+    layout, state = period_and_state(model)
+    g = layout.groups[0]
+    acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
+    item_accumulators(g, state.theta, state.groups[0].par, state.groups[0].xi, acc, 0, g.n_items)
+    lower = np.tril_indices(g.p)
+    for lane in (0, 5):
+        item, d = reference(g, state, lane)
+        for j in range(g.n_items):
+            mine = item == j
+            size = 1.0 + np.abs(d.log_likelihood[mine]).sum()
+            np.testing.assert_allclose(acc[j, 0, lane], d.log_likelihood[mine].sum(), atol=3e-6 * size)
+            gradient = d.xi_gradient[mine].sum(axis=0)
+            np.testing.assert_allclose(acc[j, 1 : 1 + g.p, lane], gradient, rtol=2e-3, atol=2e-3)
+            information = d.xi_information[mine].sum(axis=0)[lower]
+            np.testing.assert_allclose(acc[j, 1 + g.p :, lane], information, rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[m[0] for m in MODELS])
+def test_person_pass_is_the_sum_over_responses(model):
+    layout, state = period_and_state(model)
+    g = layout.groups[0]
+    steps = UnitSteps(layout, 1, Workers(1))
+    acc = np.zeros((layout.n_persons, 3, LANES))
+    steps.person_pass(state, state.theta, acc, 0, layout.n_persons, 0)
+    lane = 2
+    _, d = reference(g, state, lane)
+    for i in range(layout.n_persons):
+        mine = g.item_person == i
+        size = 1.0 + np.abs(d.log_likelihood[mine]).sum()
+        np.testing.assert_allclose(acc[i, 0, lane], d.log_likelihood[mine].sum(), atol=3e-6 * size)
+        np.testing.assert_allclose(acc[i, 1, lane], d.theta_gradient[mine].sum(), rtol=2e-3, atol=2e-3)
+        np.testing.assert_allclose(acc[i, 2, lane], d.theta_information[mine].sum(), rtol=2e-3, atol=2e-3)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[m[0] for m in MODELS])
+def test_log_likelihood_passes_agree_with_the_full_ones(model):
+    layout, state = period_and_state(model)
+    g, s = layout.groups[0], state.groups[0]
+    acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
+    item_accumulators(g, state.theta, s.par, s.xi, acc, 0, g.n_items)
+    total = np.empty((g.n_items, LANES))
+    kernels.item_log_likelihood(
+        g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, s.par, total, 0, g.n_items
+    )
+    np.testing.assert_allclose(total, acc[:, 0], rtol=1e-5, atol=1e-4)
+    persons = np.zeros((layout.n_persons, LANES))
+    kernels.person_log_likelihood(
+        g.model.tag, g.person_start, g.person_item, g.person_score, state.theta, s.par, g.dim, persons, 0,
+        layout.n_persons,
+    )  # fmt: skip
+    np.testing.assert_allclose(persons.sum(axis=0), total.sum(axis=0), rtol=1e-5)
+
+
+def test_a_popular_item_is_summed_without_loss_of_precision():
+    data, _, _ = simulate_period([("g", "reading", ("2pl", None), 3, 3)], 50_000)
+    layout = lay_out(data)
+    state = initial_state(layout, seed=3)
+    state.theta[:] = np.random.default_rng(5).standard_normal(state.theta.shape)
+    g = layout.groups[0]
+    acc = np.empty((g.n_items, 6, LANES))
+    item_accumulators(g, state.theta, state.groups[0].par, state.groups[0].xi, acc, 0, g.n_items)
+    item, d = reference(g, state, 0)
+    for j in range(3):
+        assert abs(acc[j, 0, 0] - d.log_likelihood[item == j].sum()) < 2e-3  # of about 30,000: 7e-8
+        np.testing.assert_allclose(acc[j, 1:3, 0], d.xi_gradient[item == j].sum(axis=0), atol=5e-2)
+
+
+def test_chunks_change_nothing():
+    layout, state = period_and_state(("gpcm", 4))
+    g, s = layout.groups[0], state.groups[0]
+    rows = 1 + g.p + g.p * (g.p + 1) // 2
+    whole, part = np.empty((g.n_items, rows, LANES)), np.empty((4, rows, LANES))
+    item_accumulators(g, state.theta, s.par, s.xi, whole, 0, g.n_items)
+    item_accumulators(g, state.theta, kernel_parameters(g, s.xi[5:9]), s.xi[5:9], part, 5, 9, first=5)
+    np.testing.assert_array_equal(whole[5:9], part)
+
+
+def test_carry_keeps_the_standardised_place_and_its_jacobian():
+    rng = np.random.default_rng(2)
+    units, n = 5, 3
+    x = rng.standard_normal((units, n, LANES))
+    half = rng.standard_normal((units, n, n))
+    Q = half @ np.swapaxes(half, 1, 2)
+    rows, cols = np.tril_indices(n)
+    information, pull = Q[:, rows, cols].astype(np.float32), rng.standard_normal((units, n)).astype(np.float32)
+    Q[:, rows, cols] = Q[:, cols, rows] = information
+
+    def precision(k):
+        a = np.random.default_rng(k).standard_normal((n, n))
+        return a @ a.T + np.eye(n)
+
+    P, P2 = precision(1), precision(9)
+    mean, mean2 = rng.standard_normal((units, n, LANES)), rng.standard_normal((units, n, LANES))
+    lanes = lambda m: np.ascontiguousarray(np.broadcast_to(m[None, :, :, None], (1, n, n, LANES)))  # noqa: E731
+    moved, change = np.empty_like(x), np.empty((units, LANES))
+    own, zero = np.arange(units, dtype=np.int32), np.zeros(units, np.int32)
+    kernels.carry(n, x, information, pull, lanes(P), mean, lanes(P2), mean2, zero, own, moved, change, 0, units)
+    lane = 4
+    for i in range(units):
+        C, C2 = np.linalg.inv(P + Q[i]), np.linalg.inv(P2 + Q[i])
+        centre, centre2 = C @ (P @ mean[i, :, lane] + pull[i]), C2 @ (P2 @ mean2[i, :, lane] + pull[i])
+        K, K2 = np.linalg.cholesky(P + Q[i]), np.linalg.cholesky(P2 + Q[i])
+        expected = centre2 + np.linalg.solve(K2.T, K.T @ (x[i, :, lane] - centre))
+        np.testing.assert_allclose(moved[i, :, lane], expected, rtol=1e-9)
+        old, new = x[i, :, lane] - mean[i, :, lane], expected - mean2[i, :, lane]
+        log_jacobian = np.log(np.diag(K)).sum() - np.log(np.diag(K2)).sum()
+        want = 0.5 * old @ P @ old - 0.5 * new @ P2 @ new + log_jacobian
+        np.testing.assert_allclose(change[i, lane], want, rtol=1e-5, atol=1e-5)
