@@ -112,3 +112,12 @@ def test_weights():
     assert omega[0] > 10 * omega[1]
     assert omega[2] == pytest.approx(omega[1], rel=0.06)  # the side with 5 responses decides
     np.testing.assert_array_equal(anchor_weights([1, 50], [3, 9], "unit"), [1.0, 1.0])
+
+
+def test_unknown_rhat_is_said(make_calibration, make_items):
+    model, ids, xi = make_items(20)
+    ref = make_calibration("q1", {"v": ("x", model, ids, xi)}, seed=1)
+    foc = make_calibration("q2", {"v": ("x", model, ids, xi)}, seed=2, rhat={ids[3]: np.nan, ids[4]: 1.2})
+    answer = link(foc, ref)
+    assert any("1 anchors have no R-hat" in w for w in answer.warnings)
+    assert answer.anchors.filter(answer.anchors["item_id"] == ids[4])["dropped_by"][0] == "rhat"

@@ -75,6 +75,7 @@ class Candidates:
     dropped_by: npt.NDArray[np.str_]
     round: npt.NDArray[np.int64]
     residual: Array
+    unknown_rhat: int = 0  # candidates that passed the screen because a side has no R-hat for them
 
     @property
     def kept(self) -> npt.NDArray[np.bool_]:
@@ -95,7 +96,8 @@ def find_anchors(foc: Source, ref: Source, dimension: str, max_rhat: float) -> C
     place_ref = np.array([seen_ref[i] for i in items], dtype=np.int64).reshape(-1, 2)
     place_foc = np.array([seen_foc[i] for i in items], dtype=np.int64).reshape(-1, 2)
     n_ref, n_foc = _gather(ref, "n_responses", place_ref), _gather(foc, "n_responses", place_foc)
-    worst = np.fmax(_gather(ref, "worst_rhat", place_ref), _gather(foc, "worst_rhat", place_foc))
+    rhat = np.stack([_gather(ref, "worst_rhat", place_ref), _gather(foc, "worst_rhat", place_foc)])
+    worst = np.fmax(*rhat)
     dropped = np.where(np.minimum(n_ref, n_foc) <= 0, "responses", np.where(worst > max_rhat, "rhat", ""))
     return Candidates(
         dimension,
@@ -108,6 +110,7 @@ def find_anchors(foc: Source, ref: Source, dimension: str, max_rhat: float) -> C
         dropped.astype("U12"),
         np.zeros(len(items), dtype=np.int64),
         np.full(len(items), np.nan),
+        int((np.isnan(rhat).any(axis=0) & (dropped == "")).sum()),
     )
 
 

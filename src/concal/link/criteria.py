@@ -120,7 +120,7 @@ class Anchors:
         """Draws."""
         return int(self.ref.shape[0])
 
-    def take(self, draws: slice) -> Anchors:
+    def take(self, draws: slice | npt.NDArray[np.int64]) -> Anchors:
         """Some of the draws."""
         return Anchors(self.ref_model, self.foc_model, self.ref[draws], self.foc[draws], self.omega)
 

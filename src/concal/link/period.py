@@ -140,6 +140,10 @@ def _link_dimension(
     frame = _anchor_frame(candidates, omega, moved, order, influence_A, influence_B)
     table = method_table(blocks, quadrature, spec.delta)
     warnings = list(route.warnings)
+    if candidates.unknown_rhat:
+        warnings.append(
+            f"{candidates.dimension}: {candidates.unknown_rhat} anchors have no R-hat in a period and were not screened"
+        )
     unsolved = int((~solution.newton).sum())
     if unsolved:
         warnings.append(f"{candidates.dimension}: {unsolved} of {solution.A.size} draws were solved by the safe method")

@@ -178,16 +178,19 @@ def _safe(objective: _Objective, draw: int, x: float, B: float) -> tuple[float, 
 
 
 def _solve_chunk(blocks: list[Anchors], criterion: Criterion, x: Array, B: Array, exact: bool) -> tuple[Any, ...]:
-    objective = _Objective(blocks, criterion, exact and criterion.loss.kind == kernels.POWER)
-    x, B, done, passes = _newton(objective, x, B, 1e-9 if objective.exact else 1e-6)
-    if exact and not objective.exact:
-        objective = _Objective(blocks, criterion, exact=True)
-        x, B, done, more = _newton(objective, x, B, 1e-10)
+    """Newton in float32; in float64 for draws it left (or for all, if asked); then the safe method."""
+    objective = _Objective(blocks, criterion, exact=False)
+    x, B, done, passes = _newton(objective, x, B, 1e-10 if objective.exact else 1e-6)
+    rest = np.flatnonzero(~done) if not exact else np.arange(x.size)
+    if rest.size and not objective.exact:
+        # flat criteria (few or hardly discriminating anchors) can have steps below float32's resolution
+        objective = _Objective([b.take(rest) for b in blocks], criterion, exact=True)
+        x[rest], B[rest], done[rest], more = _newton(objective, x[rest], B[rest], 1e-10)
         passes += more
     if not done.all():
-        reference = objective if objective.exact else _Objective(blocks, criterion, exact=True)
+        objective = _Objective(blocks, criterion, exact=True)
         for s in np.flatnonzero(~done):
-            x[s], B[s] = _safe(reference, int(s), float(x[s]), float(B[s]))
+            x[s], B[s] = _safe(objective, int(s), float(x[s]), float(B[s]))
     return np.exp(x), B, done, passes
 
 
