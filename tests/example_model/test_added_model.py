@@ -39,6 +39,14 @@ def test_contract_picks_it_up(installed):
     assert "10 passed" in done.stdout
 
 
+def test_its_kernels_compile(installed):
+    done = run(
+        ["-m", "pytest", "tests/response/test_lanes.py", "-q", "-k", "kernels_equal_numpy and 2pl_upper"], installed
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout
+
+
 def test_absent_without_the_package():
     from concal.response import model_names
 

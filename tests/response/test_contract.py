@@ -11,6 +11,8 @@ from scipy import optimize, special
 from concal.response import make_model, model_class, model_names
 from concal.response.natural import natural_from_xi, xi_from_natural
 
+pytestmark = pytest.mark.property
+
 MODELS = [
     make_model(name, k) for name in model_names() for k in ((2, 3, 5) if model_class(name).polytomous else (None,))
 ]
