@@ -103,8 +103,7 @@ def fake_calibrator(
         )
     k, n = len(data.dimensions), data.person_ids.len()
     if checkpoint is not None:
-        checkpoint.mkdir(parents=True, exist_ok=True)
-        (checkpoint / "fake.json").write_text(json.dumps({"seed": seed}))
+        checkpoint.write_text(json.dumps({"seed": seed}))
     return Calibration(
         period=period,
         dimensions=data.dimensions,

@@ -65,7 +65,7 @@ class Shelf:
     @property
     def checkpoint(self) -> Path:
         """Where the engine keeps its checkpoint."""
-        return self.folder / "checkpoint"
+        return self.folder / "checkpoint.npz"
 
     def place(self, folder: str, name: str) -> tuple[Path, str]:
         """See `concal.bank.folder.Places`."""

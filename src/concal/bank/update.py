@@ -34,6 +34,7 @@ from concal.names import check_safe_name
 from concal.spec import Spec
 
 STAGES = ("check", "calibrate", "link", "combine", "commit")
+Coding = tuple[Mapping[str, Any], pl.DataFrame]  # design states, items known but not answered
 Progress = Callable[[str, float, str], None]
 """Called with the stage, the share of it that is done, and a message."""
 
@@ -114,11 +115,14 @@ class _Clock:
         if self._progress is not None:
             self._progress(stage, share, message)
 
-    def engine(self, *args: Any, **_: Any) -> None:
-        """What an engine reports while it samples: a share, then a message."""
-        share = next((float(a) for a in args if isinstance(a, int | float)), 0.0)
-        message = next((a for a in args if isinstance(a, str)), "")
-        self.tell("calibrate", min(max(share, 0.0), 1.0), message)
+    def engine(self, report: Any) -> None:
+        """What the engine reports while it samples (`concal.calibrate.sampler.Progress`)."""
+        sweep, expected = getattr(report, "sweep", 0), getattr(report, "expected_sweeps", 0)
+        remaining = getattr(report, "remaining", None)
+        message = f"{getattr(report, 'phase', '')}, sweep {sweep}" + (
+            f", about {remaining:.0f} s left" if remaining is not None else ""
+        )
+        self.tell("calibrate", min(sweep / expected, 1.0) if expected else 0.0, message)
 
 
 def refuse_known(head: Snapshot, period: str, replace: bool) -> None:
@@ -235,7 +239,7 @@ def add(
                 calibration = read_calibration(shelf.reader(files))
         entry = _entry(calibration, checked)
         place = _Placement(period, calibration, entry, shelf, files, replace, spec, reason, checked)
-        update = place.commit(store, head, catalogue, clock)
+        update = place.commit(store, head, (checked.design_states, catalogue), clock)
     except BaseException:
         shelf.release()
         raise
@@ -304,7 +308,7 @@ class _Placement:
     checked: CheckedPeriod | None
     direct_links: dict[str, Link] = field(default_factory=dict)
 
-    def commit(self, store: Store, seen: Snapshot, catalogue: pl.DataFrame | None, clock: _Clock) -> Update:
+    def commit(self, store: Store, seen: Snapshot, coding: Coding | None, clock: _Clock) -> Update:
         """Link, combine, commit; on a conflict again on the new head."""
         result: dict[str, Any] = {}
 
@@ -320,8 +324,8 @@ class _Placement:
             entry = PeriodEntry(position=position, spec=draft.spec_entry, files=files, info=self.info)
             affected = dependents(draft, self.period) if old else ()
             draft.put_period(self.calibration, entry)
-            if self.checked is not None and catalogue is not None:
-                draft.keep_designs(self.checked.design_states, catalogue)
+            if coding is not None:
+                draft.keep_designs(*coding)
             with clock.stage("link"):
                 fresh = self._link(draft, head, old is not None, affected)
             with clock.stage("combine"):
@@ -391,6 +395,7 @@ class _Placement:
 def add_calibration(
     store: Store,
     calibration: Calibration,
+    designs: Mapping[str, Any] | None = None,
     *,
     replace: bool = False,
     reason: str = "",
@@ -411,7 +416,9 @@ def add_calibration(
         place = _Placement(
             calibration.period, calibration, _entry(calibration, None), shelf, writer.files, replace, None, reason, None
         )
-        update = place.commit(store, head, None, clock)
+        known = FolderReader(store, head.state)
+        coding = (designs, known.frame("catalogue")) if designs else None
+        update = place.commit(store, head, coding, clock)
     except BaseException:
         shelf.clear()
         raise

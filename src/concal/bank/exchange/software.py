@@ -1,0 +1,155 @@
+r"""Item parameters in the words of other software.
+
+Ours: :math:`\eta = a(\theta - d)`. R mirt and flexMIRT write slopes and intercepts:
+
+- right/wrong: :math:`P = g + (1 - g)\,\sigma(a\theta + d')`, :math:`d' = -a d`;
+- graded: :math:`P(X \ge k) = \sigma(a\theta + d'_k)`, :math:`d'_k = -a d - c_k`;
+- partial credit (mirt's gpcm): :math:`P(X = k) \propto \exp(k a\theta + d'_k)`,
+  :math:`d'_k = -k a d - \sum_{l \le k} c_l`.
+
+A response model that is not in these tables has no counterpart there; its items are named as left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.combine.result import Consensus, GroupConsensus
+from concal.errors import DataError, first_few
+from concal.response.natural import natural_from_xi
+
+Array = npt.NDArray[np.float64]
+Natural = Mapping[str, Array]
+CATSIM_COLUMNS = ("a", "b", "c", "d")
+
+
+class Words(NamedTuple):
+    """How other software names a response model, and its intercepts (items, k) from ours."""
+
+    mirt: str
+    flexmirt: int | None
+    intercepts: Callable[[Natural], Array]
+
+
+def _single(natural: Natural) -> Array:
+    return (-natural["a"] * natural["d"])[:, None]
+
+
+def _steps(natural: Natural) -> Array:
+    names = [name for name in natural if name.startswith("c_")]
+    return np.stack([natural[name] for name in names], axis=1)
+
+
+def _graded(natural: Natural) -> Array:
+    return _single(natural) - _steps(natural)
+
+
+def _partial_credit(natural: Natural) -> Array:
+    steps = _steps(natural)
+    return _single(natural) * np.arange(1, steps.shape[1] + 1) - np.cumsum(steps, axis=1)
+
+
+WORDS: dict[str, Words] = {
+    "2pl": Words("2PL", 2, _single),
+    "3pl": Words("3PL", 1, _single),
+    "grm": Words("graded", 2, _graded),
+    "gpcm": Words("gpcm", None, _partial_credit),
+}
+
+
+_Known = tuple[GroupConsensus, Words, Natural]
+
+
+def _known(consensus: Consensus, use: Callable[[Words, Natural], bool]) -> tuple[list[_Known], tuple[str, ...]]:
+    """Groups the other software has a model for, and the ids of all other items."""
+    found: list[_Known] = []
+    left_out: list[str] = []
+    for group in consensus.groups.values():
+        words = WORDS.get(group.model.name)
+        natural = natural_from_xi(group.model, group.mean)
+        if words is not None and use(words, natural):
+            found.append((group, words, natural))
+        else:
+            left_out.extend(group.item_ids)
+    if not found:
+        raise DataError(f"none of the bank's response models exists there; left out: {first_few(left_out)}")
+    return found, tuple(left_out)
+
+
+def catsim_table(consensus: Consensus) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """item_id and catsim's columns: a discrimination, b difficulty, c guessing, d upper asymptote (1)."""
+    found, left_out = _known(consensus, lambda words, natural: set(natural) <= {"a", "d", "c"})
+    frames = [
+        pl.DataFrame(
+            {
+                "item_id": pl.Series(group.item_ids, dtype=pl.String),
+                "a": natural["a"],
+                "b": natural["d"],
+                "c": natural.get("c", np.zeros(len(group.item_ids))),
+                "d": np.ones(len(group.item_ids)),
+            }
+        )
+        for group, _, natural in found
+    ]
+    return pl.concat(frames), left_out
+
+
+def catsim_matrix(consensus: Consensus) -> tuple[Array, tuple[str, ...]]:
+    """The array catsim's `ItemBank` takes, and the ids of its rows."""
+    table, _ = catsim_table(consensus)
+    return table.select(CATSIM_COLUMNS).to_numpy(), tuple(table["item_id"].to_list())
+
+
+def mirt_table(consensus: Consensus) -> tuple[pl.DataFrame, tuple[str, ...]]:
+    """One row per parameter as in mirt's `mod2values`: item, class, name, value, est; fixed, for use as anchors."""
+    found, left_out = _known(consensus, lambda words, natural: True)
+    slots = {dimension: f"a{k + 1}" for k, dimension in enumerate(consensus.dimensions)}
+    rows: list[tuple[str, str, str, float]] = []
+    for group, words, natural in found:
+        intercepts = words.intercepts(natural)
+        names = ["d"] if intercepts.shape[1] == 1 else [f"d{k + 1}" for k in range(intercepts.shape[1])]
+        for j, item in enumerate(group.item_ids):
+            for dimension, slot in slots.items():
+                rows.append((item, words.mirt, slot, natural["a"][j] if dimension == group.dimension else 0.0))
+            rows += [(item, words.mirt, name, value) for name, value in zip(names, intercepts[j], strict=True)]
+            if len(names) == 1:
+                guess = natural["c"][j] if "c" in natural else 0.0
+                rows += [(item, words.mirt, "g", guess), (item, words.mirt, "u", 1.0)]
+    schema = {"item": pl.String, "class": pl.String, "name": pl.String, "value": pl.Float64}
+    table = pl.DataFrame([(i, c, n, float(v)) for i, c, n, v in rows], schema=schema, orient="row")
+    return table.with_columns(pl.lit(False).alias("est")), left_out
+
+
+def flexmirt_lines(consensus: Consensus) -> tuple[list[str], tuple[str, ...]]:
+    """Lines of a flexMIRT-style parameter file: 1, item, group 1, factors, model code, categories, parameters.
+
+    Code 1 (3PL): logit of guessing, intercept, slopes; code 2 (graded, two categories for right/wrong): intercepts,
+    slopes. One slope per dimension, zero but for the item's own.
+    """
+    found, left_out = _known(consensus, lambda words, natural: words.flexmirt is not None)
+    lines = []
+    for group, words, natural in found:
+        intercepts = words.intercepts(natural)
+        own = consensus.dimensions.index(group.dimension)
+        for j, item in enumerate(group.item_ids):
+            if any(c in item for c in "\t\r\n"):
+                raise DataError(f"item id {item!r} has a tab or line break, which this format cannot hold")
+            slopes = [float(natural["a"][j]) if k == own else 0.0 for k in range(len(consensus.dimensions))]
+            guess = [float(np.log(natural["c"][j] / (1 - natural["c"][j])))] if "c" in natural else []
+            values = [*guess, *intercepts[j].tolist(), *slopes]
+            head = [1, item, 1, len(slopes), words.flexmirt, intercepts.shape[1] + 1]
+            lines.append("\t".join([*(str(h) for h in head), *(repr(float(v)) for v in values)]) + "\n")
+    return lines, left_out
+
+
+def read_mirt(table: pl.DataFrame) -> dict[str, dict[str, float]]:
+    """Values by item and parameter name, from a mirt parameter table."""
+    found: dict[str, dict[str, float]] = {}
+    for item, name, value in table.select("item", "name", "value").iter_rows():
+        found.setdefault(item, {})[name] = value
+    return found
