@@ -41,7 +41,8 @@ class Reference:
 
     def learn(self) -> None:
         """Mean and covariance of the later half of what was seen, shrunk a little to its diagonal."""
-        recent = np.concatenate(self.history[len(self.history) // 2 :], axis=0)
+        # one memory order, whether the history was gathered here or read from a checkpoint: sums round alike
+        recent = np.ascontiguousarray(np.concatenate(self.history[len(self.history) // 2 :], axis=0))
         self.mean = recent.mean(axis=0)
         S = np.atleast_2d(np.cov(recent.T))
         n, k = recent.shape
@@ -251,7 +252,7 @@ def pack(sigma: Array) -> Array:
     rows, cols = np.tril_indices(L.shape[-1])
     values = L[:, rows, cols]
     values[:, rows == cols] = np.log(values[:, rows == cols])
-    return values
+    return np.ascontiguousarray(values)
 
 
 def unpack(phi: Array, sd_mixing: Array) -> tuple[Array, Array]:
