@@ -299,3 +299,15 @@ def test_flat_curves_are_solved(make_calibration, make_items):
     answer = link(foc, ref, spec=LinkingSpec(purify_rounds=0))
     assert answer.converged["x"] == 1.0
     np.testing.assert_allclose(answer.A.mean(), 1.3, atol=0.1)
+
+
+def test_the_public_name_is_callable_whatever_was_imported_first(mixed):
+    import sys
+
+    import concal
+
+    ref, foc = mixed
+    spec = LinkingSpec(draws=50, purify_rounds=0)
+    want = link(foc, ref, spec=spec)
+    for name in (concal.link, sys.modules["concal.link"]):
+        np.testing.assert_array_equal(name(foc, ref, spec=spec).A, want.A)
