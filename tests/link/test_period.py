@@ -149,12 +149,14 @@ def test_unit_weights(make_calibration, make_items):
 
 
 @pytest.mark.parametrize("method", ["haebara", "stocking_lord", "mean_mean", "mean_sigma", "log_mean_mean"])
-@pytest.mark.parametrize("metric", ["ref", "symmetric"])
-def test_influence_is_leaving_one_out(make_calibration, make_items, method, metric):
+@pytest.mark.parametrize(("metric", "loss"), [("ref", "squared"), ("symmetric", "squared"), ("ref", "pseudo_huber")])
+def test_influence_is_leaving_one_out(make_calibration, make_items, method, metric, loss):
+    if (method, loss) == ("stocking_lord", "pseudo_huber"):
+        loss = "squared"  # a near-absolute loss of one test curve is not quadratic over a step; the docstring says so
     model, ids, xi = make_items(40)
     ref = make_calibration("q1", {"v": ("x", model, ids, xi)}, seed=1)
     foc = make_calibration("q2", {"v": ("x", model, ids, xi)}, seed=2)
-    spec = LinkingSpec(purify_rounds=0, method=method, loss="squared", grid_metric=metric, weights="unit")
+    spec = LinkingSpec(purify_rounds=0, method=method, loss=loss, grid_metric=metric, weights="unit")
     full = link(foc, ref, spec=spec)
     big = full.anchors.sort(full.anchors["influence_B"].abs(), descending=True)
     for row in big.head(3).iter_rows(named=True):

@@ -40,6 +40,7 @@ def anchor_influence(blocks: list[Anchors], criterion: Criterion, A: float, B: f
 
     One Newton step from the solution on the criterion without anchor j:
     :math:`\Delta_j = -(H - H_j)^{-1}(g - g_j)`, in (log A, B). `blocks` hold one draw (posterior means).
+    With a robust loss on Stocking-Lord's single test curve the step gives the direction only.
 
     Returns
     -------
