@@ -134,6 +134,12 @@ def test_float32_as_arviz_in_float64():
     assert_same(diagnose(x), by_arviz(x))
 
 
+def test_float32_order_of_zeros_and_infinities():
+    x = np.random.default_rng(12).choice([-np.inf, -1.0, -0.0, 0.0, 1e-40, 2.0, np.inf], size=(4, 40, 9))
+    for mine, other in zip(diagnose(x.astype(np.float32)), diagnose(x.astype(np.float32).astype(float)), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-12)
+
+
 @pytest.mark.reference
 def test_other_tail_quantiles():
     x = autoregressive(np.random.default_rng(6), 4, 101, 20, 0.5)
@@ -166,10 +172,12 @@ def test_chains_stuck_at_values_of_their_own():
     assert result.ess_bulk < 10
 
 
-def test_nan_touches_only_its_parameter():
-    x = np.random.default_rng(7).normal(size=(4, 50, 3))
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_nan_touches_only_its_parameter(dtype, sign):
+    x = np.random.default_rng(7).normal(size=(4, 50, 3)).astype(dtype)
     clean = diagnose(x)
-    x[2, 10, 1] = np.nan
+    x[2, 10, 1] = np.copysign(np.nan, sign)
     result = diagnose(x)
     for mine, before in zip(result, clean, strict=True):
         assert np.isnan(mine[1])
