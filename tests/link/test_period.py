@@ -148,11 +148,17 @@ def test_unit_weights(make_calibration, make_items):
     assert effective[0] < effective[1]
 
 
-@pytest.mark.parametrize("method", ["haebara", "stocking_lord", "mean_mean", "mean_sigma", "log_mean_mean"])
-@pytest.mark.parametrize(("metric", "loss"), [("ref", "squared"), ("symmetric", "squared"), ("ref", "pseudo_huber")])
+# a near-absolute loss of Stocking-Lord's one test curve is not quadratic over a step: there it is a direction only
+LEFT_OUT = [
+    (method, metric, loss)
+    for method in ("haebara", "stocking_lord", "mean_mean", "mean_sigma", "log_mean_mean")
+    for metric, loss in (("ref", "squared"), ("symmetric", "squared"), ("ref", "pseudo_huber"))
+    if (method, loss) != ("stocking_lord", "pseudo_huber")
+]
+
+
+@pytest.mark.parametrize(("method", "metric", "loss"), LEFT_OUT)
 def test_influence_is_leaving_one_out(make_calibration, make_items, method, metric, loss):
-    if (method, loss) == ("stocking_lord", "pseudo_huber"):
-        loss = "squared"  # a near-absolute loss of one test curve is not quadratic over a step; the docstring says so
     model, ids, xi = make_items(40)
     ref = make_calibration("q1", {"v": ("x", model, ids, xi)}, seed=1)
     foc = make_calibration("q2", {"v": ("x", model, ids, xi)}, seed=2)
