@@ -14,7 +14,7 @@ from concal.calibrate.arviz import to_datatree
 from concal.calibrate.result import Calibration
 from concal.combine.result import Consensus
 from concal.data.read import Table
-from concal.errors import DataError, first_few
+from concal.errors import BankError, DataError, first_few
 from concal.spec import Spec
 
 if TYPE_CHECKING:
@@ -77,9 +77,12 @@ def _datasets(source: Any) -> list[xarray.Dataset]:
         if not path.exists():
             raise DataError(f"there is no file {str(path)!r}")
         try:
-            engine = "zarr" if path.is_dir() or path.suffix == ".zarr" else "h5netcdf"
-            with xr.open_datatree(path, engine=engine) as opened:
+            zarr = path.is_dir() or path.suffix == ".zarr"
+            options: dict[str, Any] = {"engine": "zarr", "consolidated": False} if zarr else {"engine": "h5netcdf"}
+            with xr.open_datatree(path, **options) as opened:
                 source = opened.load()
+        except ImportError as error:
+            raise BankError(f"ArviZ files need further packages ({error}): pip install 'concal[arviz]'") from None
         except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
             raise DataError(f"{str(path)!r} is not an ArviZ netCDF or Zarr file ({str(error)[:200]})") from None
     if isinstance(source, xr.Dataset):

@@ -132,7 +132,7 @@ def _export_arviz(bank: Version, to: Path, period: str | None) -> Exported:
         write_consensus_draws(bank.draws(ids), to)
         return Exported(to, "arviz", len(ids))
     except ImportError as error:
-        raise BankError(f"ArviZ files need further packages ({error.name}): pip install 'concal[arviz]'") from None
+        raise BankError(f"ArviZ files need further packages ({error}): pip install 'concal[arviz]'") from None
 
 
 def neutral(table: pl.DataFrame) -> pl.DataFrame:
