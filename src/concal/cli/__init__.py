@@ -14,6 +14,8 @@ from concal.errors import ConcalError
 COMMAND_MODULES = [
     "concal.cli.simulate",
     "concal.cli.check",
+    "concal.cli.bank",
+    "concal.cli.look",
 ]
 """Modules with a ``register(app)`` that adds their commands, in the order of the help page."""
 

@@ -1,0 +1,325 @@
+"""Commands that make and change a bank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from concal.cli.show import JsonOption, print_json, print_warnings
+
+if TYPE_CHECKING:
+    from concal.bank.update import Update
+
+BankArgument = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")]
+PeriodArgument = Annotated[str, typer.Argument(metavar="PERIOD", help="Name of the period, e.g. 2026Q1.")]
+ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
+ReplaceOption = Annotated[bool, typer.Option("--replace", help="Put this in the place of a period the bank has.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (init, add, retract, combine, rereference, release, export, verify, prune):
+        app.command(command.__name__)(command)
+
+
+def init(
+    bank: BankArgument,
+    spec: Annotated[Path, typer.Option("--spec", help="The programme's bank.toml.")],
+    as_json: JsonOption = False,
+) -> None:
+    """Make a new bank.
+
+    Example: concal init bank --spec bank.toml
+    """
+    from concal.bank.bank import Bank
+    from concal.spec import Spec
+
+    made = Bank.create(bank, Spec.read(spec))
+    if as_json:
+        print_json(made.show())
+    else:
+        typer.echo(f"made {bank}: {len(made.spec.groups)} groups on {', '.join(made.spec.bank.dimensions)}")
+
+
+def add(
+    bank: BankArgument,
+    period: PeriodArgument,
+    responses: Annotated[Path | None, typer.Argument(metavar="[RESPONSES]", help="CSV or Parquet.")] = None,
+    items: Annotated[Path | None, typer.Option("--items", help="Item table: item_id, group, features.")] = None,
+    draws: Annotated[
+        Path | None, typer.Option("--draws", help="Another engine's draws (ArviZ .nc or .zarr) instead of responses.")
+    ] = None,
+    legacy: Annotated[
+        Path | None, typer.Option("--legacy", help="Item parameters with standard errors instead of responses.")
+    ] = None,
+    prior_included: Annotated[
+        bool, typer.Option("--prior-included", help="With --legacy: estimates are posterior means and SDs.")
+    ] = False,
+    spec: Annotated[Path | None, typer.Option("--spec", help="A changed bank.toml, kept from now on.")] = None,
+    wide: Annotated[bool, typer.Option("--wide", help="One column per item; the first holds the person ids.")] = False,
+    replace: ReplaceOption = False,
+    keep_responses: Annotated[
+        bool, typer.Option("--keep-responses/--no-keep-responses", help="Keep the responses for `concal evaluate`.")
+    ] = True,
+    seed: Annotated[int | None, typer.Option("--seed", help="Default: the spec's.")] = None,
+    reason: ReasonOption = "",
+    restart: Annotated[bool, typer.Option("--restart", help="Ignore the checkpoint of an interrupted run.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Add a period: check, calibrate, link, combine, commit. An interrupted run goes on where it was.
+
+    Example: concal add bank 2026Q1 responses.csv --items items.csv
+    """
+    from concal.bank.bank import Bank
+
+    if sum(source is not None for source in (responses, draws, legacy)) != 1:
+        raise typer.BadParameter("give RESPONSES, or --draws FILE, or --legacy FILE", param_hint="RESPONSES")
+    if responses is not None and items is None:
+        raise typer.BadParameter("responses need the item table", param_hint="--items")
+    opened = Bank(bank)
+    with _progress(not as_json) as report:
+        if responses is not None:
+            done = opened.add(
+                period,
+                responses,
+                items,
+                spec=_read_spec(spec),
+                wide=wide,
+                replace=replace,
+                keep_responses=keep_responses,
+                seed=seed,
+                reason=reason,
+                resume=not restart,
+                progress=report,
+            )
+        elif draws is not None:
+            done = opened.add_draws(period, draws, items=items, replace=replace, reason=reason, progress=report)
+        else:
+            from concal.bank.exchange.legacy import legacy_calibration
+
+            calibration, states = legacy_calibration(
+                period,
+                legacy,
+                opened.spec,
+                prior="included" if prior_included else "none",
+                design_states=opened.design_states(),
+                seed=seed or 0,
+            )
+            done = opened.add_calibration(
+                calibration, design_states=states, replace=replace, reason=reason, progress=report
+            )
+    _tell(done, as_json)
+
+
+def _read_spec(path: Path | None) -> Any:
+    from concal.spec import Spec
+
+    return None if path is None else Spec.read(path)
+
+
+@contextmanager
+def _progress(wanted: bool) -> Iterator[Callable[[str, float, str], None] | None]:
+    """A bar per stage on a terminal, nothing elsewhere."""
+    import sys
+
+    if not wanted or not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(stage: str, share: float, message: str) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(stage, total=1.0, note="")
+            bars.update(tasks[stage], completed=share, note=message)
+
+        yield report
+
+
+def update_data(done: Update) -> dict[str, Any]:
+    """An update as plain data."""
+    consensus = done.consensus
+    return {
+        "version": done.version,
+        "action": done.action,
+        "period": done.period,
+        "reference": consensus.reference if consensus else None,
+        "method": consensus.method if consensus else None,
+        "items": sum(len(g.item_ids) for g in consensus.groups.values()) if consensus else 0,
+        "fallback_share": consensus.fallback_share if consensus else None,
+        "converged": done.convergence.converged if done.convergence else None,
+        "anchors": done.link.diagnostics.to_dicts() if done.link is not None else [],
+        "relinked": list(done.relinked),
+        "warnings": list(done.warnings),
+        "seconds": dict(done.seconds),
+    }
+
+
+def _tell(done: Update, as_json: bool) -> None:
+    data = update_data(done)
+    if as_json:
+        print_json(data)
+        return
+    typer.echo(f"version {done.version}: {done.action}; {data['items']:,} items on the metric of {data['reference']}")
+    for row in data["anchors"]:
+        typer.echo(
+            f"  {row['dimension']}: {row.get('anchors') or 0} anchors, "
+            f"A = {row['A_mean']:.4f} (SD {row['A_sd']:.4f}), B = {row['B_mean']:.4f} (SD {row['B_sd']:.4f})"
+        )
+    if done.relinked:
+        typer.echo(f"  linked anew: {', '.join(done.relinked)}")
+    print_warnings(done.warnings)
+
+
+def retract(bank: BankArgument, period: PeriodArgument, reason: ReasonOption = "", as_json: JsonOption = False) -> None:
+    """Take a period out; periods linked through it are linked anew.
+
+    Example: concal retract bank 2026Q1 --reason "leaked items"
+    """
+    from concal.bank.bank import Bank
+
+    _tell(Bank(bank).retract(period, reason=reason), as_json)
+
+
+def combine(
+    bank: BankArgument,
+    method: Annotated[str | None, typer.Option("--method", help="analytic (the paper's) or joint.")] = None,
+    half_life: Annotated[
+        float | None, typer.Option("--half-life", help="Periods after which old information counts half; 0: never.")
+    ] = None,
+    tilt: Annotated[int | None, typer.Option("--tilt", help="Tilting passes of the joint method.")] = None,
+    reason: ReasonOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Combine the stored periods again under other options, which stay for later updates.
+
+    Example: concal combine bank --method joint
+    """
+    from concal.bank.bank import Bank
+
+    options: dict[str, Any] = {}
+    if half_life is not None:
+        options["half_life"] = half_life or None
+    if tilt is not None:
+        options["tilt"] = tilt
+    _tell(Bank(bank).combine(method=method, reason=reason, **options), as_json)
+
+
+def rereference(
+    bank: BankArgument, period: PeriodArgument, reason: ReasonOption = "", as_json: JsonOption = False
+) -> None:
+    """Put the bank on another period's metric: everything is mapped, nothing is refitted.
+
+    Example: concal rereference bank 2026Q3
+    """
+    from concal.bank.bank import Bank
+
+    _tell(Bank(bank).rereference(period, reason=reason), as_json)
+
+
+def release(
+    bank: BankArgument,
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the release.")],
+    note: Annotated[str, typer.Option("--note", help="Kept with the release.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Freeze the newest version under a name, for good.
+
+    Example: concal release bank fall-2026
+    """
+    from concal.bank.bank import Bank
+
+    made = Bank(bank).release(name, note=note)
+    if as_json:
+        print_json(made.model_dump(mode="json"))
+    else:
+        typer.echo(f"release {made.name} is version {made.snapshot}")
+
+
+def export(
+    bank: BankArgument,
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Where to write.")],
+    release: Annotated[str | None, typer.Option("--release", help="Which release; default the newest version.")] = None,
+    version: Annotated[int | None, typer.Option("--version", help="Which version, by number.")] = None,
+    format: Annotated[
+        str | None,
+        typer.Option("--format", help="csv, parquet, json, excel, catsim, mirt, flexmirt, arviz; default by suffix."),
+    ] = None,
+    period: Annotated[str | None, typer.Option("--period", help="With arviz: that period's draws.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the items for operations and for other software.
+
+    Example: concal export bank --release fall-2026 --to items.csv
+    """
+    from concal.bank.bank import Bank
+
+    if release is not None and version is not None:
+        raise typer.BadParameter("give --release or --version, not both", param_hint="--release")
+    opened = Bank(bank)
+    which = release if release is not None else version
+    done = (opened if which is None else opened.at(which)).export(to, format=format, period=period)
+    if as_json:
+        print_json({"path": str(done.path), "format": done.format, "items": done.items, "left_out": done.left_out})
+        return
+    typer.echo(f"{done.items:,} items written to {done.path} ({done.format})")
+    if done.left_out:
+        from concal.errors import first_few
+
+        print_warnings([f"{len(done.left_out)} items have no counterpart there: {first_few(done.left_out)}"])
+
+
+def verify(bank: BankArgument, as_json: JsonOption = False) -> None:
+    """Read every byte of every version and compare it with its hash.
+
+    Example: concal verify bank
+    """
+    from dataclasses import asdict
+
+    from concal.bank.store import Store
+    from concal.bank.upkeep import verify as verify_store
+
+    found = verify_store(Store(bank))
+    if as_json:
+        print_json({"ok": found.ok, **asdict(found)})
+    else:
+        typer.echo(f"{found.versions} versions, {found.files} files, {found.bytes:,} bytes read")
+        for text in found.problems:
+            typer.echo(f"damaged: {text}", err=True)
+        if found.unknown:
+            typer.echo(f"{len(found.unknown)} files no version needs; `concal prune` removes them")
+    if not found.ok:
+        raise typer.Exit(1)
+
+
+def prune(
+    bank: BankArgument,
+    keep: Annotated[
+        int | None, typer.Option("--keep", help="Also forget versions older than the newest N (never releases).")
+    ] = None,
+    grace_days: Annotated[float, typer.Option("--grace-days", help="Younger files stay.")] = 7.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Remove files no version or release needs.
+
+    Example: concal prune bank --keep 20
+    """
+    from dataclasses import asdict
+
+    from concal.bank.bank import Bank
+
+    done = Bank(bank).prune(keep=keep, grace_days=grace_days, dry_run=dry_run)
+    if as_json:
+        print_json({**asdict(done), "dry_run": dry_run})
+    else:
+        verb = "would remove" if dry_run else "removed"
+        typer.echo(f"{verb} {len(done.versions)} versions and {len(done.files)} files, {done.bytes:,} bytes")
