@@ -127,7 +127,7 @@ def bare_loop(tag: Any, par: Any, omega: Any, nodes: Any, fixed: Any, eps: float
             for b in range(blocks):
                 level, rise = call_curve(tag, (row(grid, (b,)) - d) * a, (scratch, 0))
                 r = row(rows, (s, j, b)) - level
-                total = total + omega[j] * r * rise / lanes._sqrt(r * r + np.float32(eps))
+                total = total + omega[j] * r * rise / lanes.lane_sqrt(r * r + np.float32(eps))
     put(out, (0,), total)
     return out.sum()
 

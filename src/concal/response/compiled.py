@@ -28,7 +28,9 @@ def cache_folder() -> Path | None:
     """Where compiled kernels are kept, or None when no folder can be written (they are then compiled anew)."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256(numba.__version__.encode())
-    for source in sorted(package.glob("response/*.py")) + sorted(package.glob("*/kernels*.py")):
+    for source in sorted(
+        [*package.glob("response/**/*.py"), *package.glob("*/kernels*/*.py"), *package.glob("*/kernels*.py")]
+    ):
         digest.update(source.read_bytes())
     for entry in entry_points(group="concal.response"):
         digest.update(f"{entry.value} {entry.dist.version if entry.dist else ''}".encode())

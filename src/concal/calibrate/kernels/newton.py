@@ -1,0 +1,189 @@
+"""The Newton-Metropolis step of a unit (an examinee or an item)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from concal.calibrate.kernels.rows import widen_row
+from concal.response import arithmetic
+from concal.response.compiled import kernel
+from concal.response.lanes import (
+    LANES,
+    inlined,
+    lane_abs,
+    lane_max,
+    lane_min,
+    lane_sqrt,
+    narrow,
+    normal_pair,
+    put,
+    row,
+    select_less,
+    splat,
+    splat64,
+    uniforms,
+    widen,
+)
+
+RANDOM_WALK_SHARE = 0.1
+RANDOM_WALK_SCALE = 1.7
+MAX_NEWTON_STEP = 4.0  # in posterior standard deviations
+
+
+@inlined
+def _aim(n: int, acc: Any, k: int, precision: Any, pop: int, delta: Any, chol: Any, step: Any) -> Any:
+    r"""Newton step and Cholesky factor of the proposal precision H = information + prior precision.
+
+    `delta` holds x - prior mean. Returns (log prior density up to a constant, log det H / 2, step scale).
+    """
+    prior = splat64(0.0)
+    half_log_det = splat(0.0)
+    for i in range(n):
+        pd = splat64(0.0)
+        for j in range(n):
+            pd = pd + row(precision, (pop, i, j)) * row(delta, (j,))
+        prior = prior - 0.5 * pd * row(delta, (i,))
+        put(step, (i,), row(acc, (k, 1 + i)) - pd)
+        for j in range(i + 1):
+            s = row(acc, (k, 1 + n + i * (i + 1) // 2 + j)) + row(precision, (pop, i, j))
+            for m in range(j):
+                s = s - row(chol, (i, m)) * row(chol, (j, m))
+            if i == j:
+                s = lane_sqrt(lane_max(s, 1e-10))
+                half_log_det = half_log_det + arithmetic.log(narrow(s))
+                put(chol, (i, i), s)
+            else:
+                put(chol, (i, j), s / row(chol, (j, j)))
+    # solve H step = gradient: forward, then backward; the forward part's square length is the Newton decrement
+    decrement = splat64(0.0)
+    for i in range(n):
+        s = row(step, (i,))
+        for m in range(i):
+            s = s - row(chol, (i, m)) * row(step, (m,))
+        s = s / row(chol, (i, i))
+        put(step, (i,), s)
+        decrement = decrement + s * s
+    for back in range(n):
+        i = n - 1 - back
+        s = row(step, (i,))
+        for m in range(i + 1, n):
+            s = s - row(chol, (m, i)) * row(step, (m,))
+        put(step, (i,), s / row(chol, (i, i)))
+    scale = lane_min(MAX_NEWTON_STEP / lane_sqrt(lane_max(decrement, 1e-12)), 1.0)
+    return prior, widen(half_log_det), scale
+
+
+@kernel
+def propose(
+    n: int,
+    x: Any,
+    acc: Any,
+    precision: Any,
+    pop: Any,
+    mean: Any,
+    mean_of: Any,
+    proposal: Any,
+    forward: Any,
+    current: Any,
+    seed: int,
+    sweep: int,
+    stream: int,
+    lo: int,
+    hi: int,
+) -> None:
+    """Draw a proposal for units lo..hi.
+
+    `forward` keeps log target at x plus log density of the proposal, `current` the log-likelihood at x.
+    """
+    delta, step = np.zeros((n, LANES)), np.zeros((n, LANES))
+    chol, noise = np.zeros((n, n, LANES)), np.zeros((n + 1, LANES))
+    for i in range(lo, hi):
+        k = i - lo
+        for m in range(n):
+            put(delta, (m,), widen_row(x, i, m) - row(mean, (mean_of[i], m)))
+        prior, half_log_det, scale = _aim(n, acc, k, precision, pop[i], delta, chol, step)
+        u = uniforms(seed, i, sweep, stream)
+        walk = select_less(u[1], RANDOM_WALK_SHARE, 1.0, splat(0.0))
+        spread = widen(1.0 + (RANDOM_WALK_SCALE - 1.0) * walk)
+        newton = widen(1.0 - walk)
+        length = splat64(0.0)
+        z0, z1 = normal_pair(u[2], u[3])
+        put(noise, (0,), z0)
+        put(noise, (1,), z1)
+        extra = stream
+        for m in range(2, n, 2):
+            extra += 1
+            v = uniforms(seed, i, sweep, extra)
+            z0, z1 = normal_pair(v[0], v[1])
+            put(noise, (m,), z0)
+            if m + 1 < n:
+                put(noise, (m + 1,), z1)
+        for m in range(n):
+            z = row(noise, (m,))
+            length = length + z * z
+        for back in range(n):  # L' v = z
+            m = n - 1 - back
+            s = row(noise, (m,))
+            for l in range(m + 1, n):
+                s = s - row(chol, (l, m)) * row(noise, (l,))
+            put(noise, (m,), s / row(chol, (m, m)))
+        for m in range(n):
+            moved = widen_row(x, i, m) + newton * scale * row(step, (m,)) + spread * row(noise, (m,))
+            put(proposal, (k, m), moved)
+        put(current, (i,), row(acc, (k, 0)))
+        put(forward, (k,), row(acc, (k, 0)) + prior + half_log_det - 0.5 * length)
+
+
+@kernel
+def accept(
+    n: int,
+    x: Any,
+    acc: Any,
+    precision: Any,
+    pop: Any,
+    mean: Any,
+    mean_of: Any,
+    proposal: Any,
+    forward: Any,
+    current: Any,
+    accepted: Any,
+    always: bool,
+    seed: int,
+    sweep: int,
+    stream: int,
+    lo: int,
+    hi: int,
+) -> None:
+    """Metropolis-Hastings decision for units lo..hi, lane by lane; `acc` holds the pass at the proposal."""
+    delta, step, chol = np.zeros((n, LANES)), np.zeros((n, LANES)), np.zeros((n, n, LANES))
+    for i in range(lo, hi):
+        k = i - lo
+        for m in range(n):
+            put(delta, (m,), widen_row(proposal, k, m) - row(mean, (mean_of[i], m)))
+        prior, half_log_det, scale = _aim(n, acc, k, precision, pop[i], delta, chol, step)
+        u = uniforms(seed, i, sweep, stream)
+        walk = select_less(u[1], RANDOM_WALK_SHARE, 1.0, splat(0.0))
+        spread = widen(1.0 + (RANDOM_WALK_SCALE - 1.0) * walk)
+        newton = widen(1.0 - walk)
+        # L' (x - proposal - Newton step from the proposal) is the noise the way back would have needed
+        for m in range(n):
+            back = widen_row(x, i, m) - widen_row(proposal, k, m) - newton * scale * row(step, (m,))
+            put(delta, (m,), back / spread)
+        length = splat64(0.0)
+        for m in range(n):
+            s = splat64(0.0)
+            for l in range(m, n):
+                s = s + row(chol, (l, m)) * row(delta, (l,))
+            length = length + s * s
+        ratio = row(acc, (k, 0)) + prior + half_log_det - 0.5 * length - row(forward, (k,))
+        threshold = widen(arithmetic.log(u[0]))
+        if always:
+            threshold = splat64(-1e300)
+        finite = select_less(lane_abs(ratio), 1e200, ratio, splat64(-1e301))
+        for m in range(n):
+            put(x, (i, m), select_less(threshold, finite, widen_row(proposal, k, m), widen_row(x, i, m)))
+        yes = select_less(threshold, finite, 1.0, splat64(0.0))
+        put(accepted, (i,), row(accepted, (i,)) + narrow(yes))
+        put(current, (i,), select_less(threshold, finite, row(acc, (k, 0)), row(current, (i,))))

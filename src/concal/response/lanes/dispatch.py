@@ -1,0 +1,90 @@
+"""Calling a response model from compiled code, by the type of its tag."""
+
+from __future__ import annotations
+
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+from numba.extending import overload, register_jitable
+
+from concal.response.lanes.vector import INLINE, inlined, splat
+from concal.response.registry import kernels
+
+
+def call_terms(tag: Any, y: Any, eta: Any, par: Any) -> Any:
+    """The `terms` kernel of the model whose tag this is."""
+    return kernels(tag).terms(tag, y, eta, par)
+
+
+def call_factored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
+    """(l, f, d/d eta, information) with log-likelihood l + log f; f is one where the model has no such kernel."""
+    factored = kernels(tag).factored
+    if factored is not None:
+        return factored(tag, y, eta, par)
+    ll, g, w = kernels(tag).terms(tag, y, eta, par)
+    return ll, np.ones_like(ll), g, w
+
+
+def call_extra_terms(tag: Any, y: Any, eta: Any, par: Any, out: Any) -> Any:
+    """The `extra_terms` kernel of the model whose tag this is."""
+    return kernels(tag).extra_terms(tag, y, eta, par, out)
+
+
+def call_curve(tag: Any, eta: Any, par: Any) -> Any:
+    """The `curve` kernel of the model whose tag this is."""
+    return kernels(tag).curve(tag, eta, par)
+
+
+_COMPILED: dict[Any, Any] = {}
+_CALLABLE: set[Any] = set()
+
+
+def _compiled(function: Any) -> Any:
+    """A model's kernel, compiled; functions of its own module that it calls are compiled along."""
+    if function not in _COMPILED:
+        _make_callable(function)
+        _COMPILED[function] = inlined(function)
+    return _COMPILED[function]
+
+
+def _make_callable(function: Any) -> None:
+    for name in function.__code__.co_names:
+        called = function.__globals__.get(name)
+        if isinstance(called, FunctionType) and called.__module__ == function.__module__ and called not in _CALLABLE:
+            _CALLABLE.add(called)
+            register_jitable(**INLINE)(called)
+            _make_callable(called)
+
+
+@overload(call_terms, strict=False, jit_options=INLINE)
+def _call_terms(tag: Any, y: Any, eta: Any, par: Any) -> Any:
+    kernel = _compiled(kernels(tag.instance_class).terms)
+    return lambda tag, y, eta, par: kernel(tag, y, eta, par)
+
+
+@overload(call_factored, strict=False, jit_options=INLINE)
+def _call_factored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
+    known = kernels(tag.instance_class)
+    if known.factored is not None:
+        factored = _compiled(known.factored)
+        return lambda tag, y, eta, par: factored(tag, y, eta, par)
+    terms = _compiled(known.terms)
+
+    def unfactored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
+        ll, g, w = terms(tag, y, eta, par)
+        return ll, splat(1.0), g, w
+
+    return unfactored
+
+
+@overload(call_extra_terms, strict=False, jit_options=INLINE)
+def _call_extra_terms(tag: Any, y: Any, eta: Any, par: Any, out: Any) -> Any:
+    kernel = _compiled(kernels(tag.instance_class).extra_terms)
+    return lambda tag, y, eta, par, out: kernel(tag, y, eta, par, out)
+
+
+@overload(call_curve, strict=False, jit_options=INLINE)
+def _call_curve(tag: Any, eta: Any, par: Any) -> Any:
+    kernel = _compiled(kernels(tag.instance_class).curve)
+    return lambda tag, eta, par: kernel(tag, eta, par)

@@ -1,0 +1,68 @@
+"""Rows of lanes in arrays: one contiguous load or store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numba.np.arrayobj import make_array
+
+from concal.response.lanes.vector import LANES, VECTOR, LanesType, as_lanes, double, single
+
+
+def _row_pointer(context: Any, builder: Any, array_type: Any, array: Any, indices: Any, vector: Any) -> Any:
+    """Pointer to the lane row array[indices[0], ..., :] of a C-contiguous array whose last axis has LANES entries."""
+    view = make_array(array_type)(context, builder, array)
+    shape = cgutils.unpack_tuple(builder, view.shape)
+    flat = indices[0]
+    for index, size in zip(indices[1:], shape[1:], strict=False):
+        flat = builder.add(builder.mul(flat, size), index)
+    offset = builder.mul(flat, ir.Constant(flat.type, LANES))
+    return builder.bitcast(builder.gep(view.data, [offset]), vector.as_pointer())
+
+
+def _lanes_of(array_type: Any) -> LanesType:
+    return double if array_type.dtype == types.float64 else single
+
+
+def _indices(context: Any, builder: Any, values: Any, kinds: Any) -> list[Any]:
+    return [context.cast(builder, v, t, types.intp) for v, t in zip(values, kinds, strict=True)]
+
+
+@intrinsic
+def row(typingctx: Any, array: Any, index: Any) -> Any:
+    """Lanes ``array[*index, :]``; `index` is a tuple of integers."""
+    lanes = _lanes_of(array)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        places = cgutils.unpack_tuple(builder, args[1])
+        places = _indices(context, builder, places, sig.args[1].types)
+        pointer = _row_pointer(context, builder, sig.args[0], args[0], places, VECTOR[lanes.bits])
+        return builder.load(pointer, align=lanes.bits // 8)
+
+    return lanes(array, index), codegen
+
+
+@intrinsic
+def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
+    """``array[*index, :] = value``, converting to the array's precision."""
+    lanes = _lanes_of(array)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        places = _indices(context, builder, cgutils.unpack_tuple(builder, args[1]), sig.args[1].types)
+        pointer = _row_pointer(context, builder, sig.args[0], args[0], places, VECTOR[lanes.bits])
+        value_ir = args[2]
+        kind = sig.args[2]
+        if not isinstance(kind, LanesType):
+            value_ir = as_lanes(context, builder, value_ir, kind, lanes)
+        elif kind.bits < lanes.bits:
+            value_ir = builder.fpext(value_ir, VECTOR[lanes.bits])
+        elif kind.bits > lanes.bits:
+            value_ir = builder.fptrunc(value_ir, VECTOR[lanes.bits])
+        builder.store(value_ir, pointer, align=lanes.bits // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, index, value), codegen
