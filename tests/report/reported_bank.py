@@ -71,7 +71,7 @@ def truth(item_id: str, p: int) -> np.ndarray[Any, Any]:
 def made_up(
     data: PeriodData, spec: Spec, *, period: str, seed: int, checkpoint: Path | None = None, **more: Any
 ) -> Calibration:
-    """Draws around the truth on a metric of the period's own (the reference metric for the first and the pooled one)."""
+    """Draws around the truth on the period's own metric (the reference's for the first period and the pooled fit)."""
     rng = np.random.default_rng([seed, zlib.crc32(period.encode())])
     own = period not in (PERIODS[0], "pooled")
     A, B = (np.exp(rng.normal(0, 0.1)), rng.normal(0, 0.2)) if own else (1.0, 0.0)

@@ -13,6 +13,7 @@ from concal.bank.bank import Bank
 from concal.bank.shelf import Shelf, fingerprint
 from concal.bank.store import Store
 from concal.bank.update import Calibrator
+from concal.bank.version import Version
 from concal.calibrate.result import Calibration
 from concal.combine.result import Consensus
 from concal.data.check import check_period
@@ -183,7 +184,7 @@ def evaluate_bank(
     return evaluation
 
 
-def stored_evaluation(bank: Bank, name: str = "pooled") -> Evaluation:
+def stored_evaluation(bank: Version, name: str = "pooled") -> Evaluation:
     """An evaluation the bank keeps."""
     return from_content(*bank.evaluation(name))
 

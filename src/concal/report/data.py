@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.bank import Bank
+from concal.bank.version import Version
 from concal.calibrate.result import Calibration
 from concal.combine.gaussian import inverse
 from concal.combine.result import Consensus
@@ -33,7 +34,7 @@ from concal.evaluate.result import Evaluation
 from concal.link.result import Link
 
 Array = npt.NDArray[np.float64]
-THETA = np.round(np.linspace(-4.0, 4.0, 25), 4)
+THETA = np.round(np.linspace(-4.0, 4.0, 21), 4)
 CLOUD = 400  # draws of (A, B) a plot shows
 
 
@@ -106,7 +107,7 @@ class ReportInput:
     theta: Array = field(default_factory=lambda: THETA)
 
 
-def gather(bank: Bank, evaluation: str = "pooled") -> ReportInput:
+def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
     """Read what the report of this version shows; the bank's periods are read one at a time."""
     if bank.reference is None:
         raise BankError(f"bank {str(bank.path)!r} has no period yet; there is nothing to report")
@@ -161,7 +162,7 @@ def _without_draws(calibration: Calibration) -> Calibration:
     return replace(calibration, groups=groups)
 
 
-def _changes(bank: Bank, consensus: Consensus) -> tuple[str, pl.DataFrame]:
+def _changes(bank: Version, consensus: Consensus) -> tuple[str, pl.DataFrame]:
     """The last action that made the consensus what it is, and what it changed."""
     steps = bank.history().filter(~pl.col("action").str.starts_with("evaluate"))
     last = steps.row(-1, named=True)
@@ -170,13 +171,13 @@ def _changes(bank: Bank, consensus: Consensus) -> tuple[str, pl.DataFrame]:
     if before.height < 2:
         return said, pl.DataFrame()
     try:
-        old = bank.at(int(before["version"][-2])).consensus(joint=False)
+        old = Bank(bank.path).at(int(before["version"][-2])).consensus(joint=False)
     except BankError:  # an old version that was pruned
         return said, pl.DataFrame()
     return said, consensus_changes(old, consensus)
 
 
-def _scores(bank: Bank, period: str) -> dict[str, dict[str, float]]:
+def _scores(bank: Version, period: str) -> dict[str, dict[str, float]]:
     """Mean observed scores by group and item; none where the responses were not kept."""
     try:
         data = bank.period_data(period)

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-MISSING = -32768
+MISSING, WIDE_MISSING = -32768, -(2**31)
 _FEW = 300  # distinct strings up to which a column is coded by its levels
 
 
@@ -24,42 +24,49 @@ class Block:
         self._size = 0
         self._place = {item: k for k, item in enumerate(item_ids)}
 
-    def _append(self, data: bytes) -> list[int]:
+    def _append(self, array: npt.NDArray[Any]) -> list[int]:
+        """Bytes of equal weight together: the high ones of neighbouring numbers are alike and compress well."""
+        planes = np.frombuffer(array.tobytes(), dtype=np.uint8).reshape(-1, array.itemsize).T
+        return self._append_bytes(planes.tobytes())
+
+    def _append_bytes(self, data: bytes) -> list[int]:
         start = self._size
-        padding = -len(data) % 4  # typed arrays need aligned starts
-        self._parts.append(data + b"\0" * padding)
-        self._size += len(data) + padding
+        self._parts.append(data)
+        self._size += len(data)
         return [start, len(data)]
 
     def numbers(self, values: npt.ArrayLike) -> dict[str, Any]:
         """Exact: float32, or int32 for whole numbers."""
         array = np.asarray(values)
-        kind = "<i4" if array.dtype.kind in "iub" else "<f4"
-        return {"t": "i32" if kind == "<i4" else "f32", "at": self._append(array.astype(kind).tobytes())}
+        if array.dtype.kind in "iub":
+            return {"t": "i32", "at": self._append(array.astype("<i4"))}
+        return {"t": "f32", "at": self._append(array.astype("<f4"))}
 
     def codes(self, values: npt.ArrayLike) -> dict[str, Any]:
         """Small whole numbers, 0..255."""
-        return {"t": "u8", "at": self._append(np.asarray(values).astype(np.uint8).tobytes())}
+        return {"t": "u8", "at": self._append(np.asarray(values).astype(np.uint8))}
 
-    def rounded(self, values: npt.ArrayLike) -> dict[str, Any]:
-        """Sixteen bits over the range of the values; NaN is kept. The error is at most `step` / 2."""
+    def rounded(self, values: npt.ArrayLike, step: float = 1e-3) -> dict[str, Any]:
+        """To the nearest multiple of `step`, NaN kept; two bytes each where that is enough, otherwise four."""
         array = np.asarray(values, dtype=np.float64)
         finite = np.isfinite(array)
         largest = float(np.abs(array[finite]).max()) if finite.any() else 0.0
-        step = largest / 32767 or 1.0
-        whole = np.full(array.shape, MISSING, dtype="<i2")
-        whole[finite] = np.round(array[finite] / step).astype("<i2")
-        return {"t": "i16", "step": step, "at": self._append(whole.tobytes())}
+        small = largest / step < -MISSING
+        if largest / step > -WIDE_MISSING:
+            return self.numbers(array)
+        whole = np.full(array.shape, MISSING if small else WIDE_MISSING, dtype="<i2" if small else "<i4")
+        whole[finite] = np.round(array[finite] / step).astype(whole.dtype)
+        return {"t": "r16" if small else "r32", "step": step, "at": self._append(whole)}
 
     def shares(self, values: npt.ArrayLike) -> dict[str, Any]:
         """Numbers in [0, 1] in steps of 1/255, as differences along the last axis (smooth curves compress well)."""
         array = np.round(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0) * 255).astype(np.int16)
         steps = np.diff(array, axis=-1, prepend=np.int16(0)).astype(np.uint8)  # modulo 256, undone by the page
-        return {"t": "d8", "at": self._append(steps.tobytes())}
+        return {"t": "d8", "at": self._append(steps)}
 
     def text(self, values: Sequence[str]) -> dict[str, Any]:
         """Strings."""
-        return {"t": "text", "at": self._append(json.dumps(list(values), ensure_ascii=False).encode("utf-8"))}
+        return {"t": "text", "at": self._append_bytes(json.dumps(list(values), ensure_ascii=False).encode("utf-8"))}
 
     def frame(self, table: pl.DataFrame, *, exact: bool = True) -> dict[str, Any]:
         """A table by columns: item ids by their position in the bank, few strings by level, numbers as arrays."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from concal.bank.bank import Bank
+from concal.bank.version import Version
 from concal.errors import DataError
 from concal.report.data import ReportInput, gather
 from concal.report.pack import script_json
@@ -18,12 +18,12 @@ from concal.report.sections import SECTIONS, figures, moment, tables
 SCRIPTS = ("read.js", "plot.js", "table.js", "figures.js", "explorer.js", "page.js")
 
 
-def write_report(bank: Bank, out: str | Path | None = None, *, evaluation: str = "pooled") -> Path:
+def write_report(bank: Version, out: str | Path | None = None, *, evaluation: str = "pooled") -> Path:
     """Write the report of a bank's version; returns where.
 
     Parameters
     ----------
-    bank : Bank
+    bank : Bank, or the version `Bank.at` gives
     out : path, optional
         Default: beside the bank's folder, ``<folder>-report.html``.
     evaluation : str

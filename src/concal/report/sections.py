@@ -237,8 +237,8 @@ def _groups(data: ReportInput, block: Block) -> list[dict[str, Any]]:
                 "parameters": list(group.model.parameters),
                 "max_score": group.model.max_score,
                 "n": len(group.item_ids),
-                "mean": block.numbers(group.mean),
-                "sd": block.numbers(group.sd),
+                "mean": block.rounded(group.mean, 1e-5),
+                "sd": block.rounded(group.sd, 1e-5),
                 "source": block.codes([SOURCES.index(str(s)) for s in group.source]),
                 "n_responses": block.numbers(group.n_responses),
                 "n_periods": block.numbers(group.n_periods),
@@ -251,7 +251,7 @@ def _groups(data: ReportInput, block: Block) -> list[dict[str, Any]]:
 
 def _shown_anchors(anchors: pl.DataFrame) -> pl.DataFrame:
     wanted = ("period", "item_id", "dimension", "group", "n_responses", "kept", "dropped_by", "round", "residual")
-    more = ("displacement", "displacement_sd", "influence_A", "influence_B")
+    more = ("displacement", "displacement_sd")
     return anchors.select([name for name in (*wanted, *more) if name in anchors.columns])
 
 
@@ -262,10 +262,17 @@ def _shown_tests(drift: pl.DataFrame) -> pl.DataFrame:
 
 
 def _pairs(pairs: pl.DataFrame, block: Block) -> list[dict[str, Any]]:
-    """The pairs the R-hat screen kept, by method, dimension, model and parameter."""
+    """The pairs the R-hat screen kept, by dimension, model and parameter; mean and SD by method."""
     found = []
-    by = ["method", "dimension", "model", "parameter"]
+    by = ["dimension", "model", "parameter"]
+    methods = pairs["method"].unique(maintain_order=True).to_list()
     for key, part in pairs.filter("kept").group_by(by, maintain_order=True):
-        columns = part.select("item_id", "tertile", "exposure", "mean", "pooled_mean", "sd", "pooled_sd")
-        found.append({**dict(zip(by, key, strict=True)), "frame": block.frame(columns, exact=False)})
+        table = part.filter(pl.col("method") == methods[0])
+        columns = table.select("item_id", "tertile", "exposure", "pooled_mean", "pooled_sd")
+        for method in methods:
+            own = part.filter(pl.col("method") == method)
+            own = own.select("item_id", pl.col("mean").alias(f"mean {method}"), pl.col("sd").alias(f"sd {method}"))
+            columns = columns.join(own, on="item_id", how="left", maintain_order="left")
+        label = dict(zip(by, key, strict=True))
+        found.append({**label, "methods": methods, "frame": block.frame(columns, exact=False)})
     return found

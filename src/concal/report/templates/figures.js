@@ -152,14 +152,15 @@ const figureMakers = {
     const cells = report.content.pairs;
     if (!cells) return () => {};
     const loaded = new Map(), load = c => { if (!loaded.has(c)) loaded.set(c, new Frame(c.frame)); return loaded.get(c); };
-    const methods = distinct(cells.map(c => c.method)), scopes = distinct(cells.map(c => `${c.dimension} · ${c.model}`));
+    const methods = distinct(cells.flatMap(c => c.methods)), scopes = distinct(cells.map(c => `${c.dimension} · ${c.model}`));
     const box = el("div"), key = el("div");
     let rows = [];
     const draw = () => {
       const everything = byScope.box.value === "all";
-      const own = cells.filter(c => c.method === byMethod.box.value && (everything || `${c.dimension} · ${c.model}` === byScope.box.value));
+      const method = byMethod.box.value;
+      const own = cells.filter(c => c.methods.includes(method) && (everything || `${c.dimension} · ${c.model}` === byScope.box.value));
       const parameters = distinct(own.map(c => c.parameter)).filter(p => !everything || p === "d" || p === "log_a");
-      rows = own.filter(c => parameters.includes(c.parameter)).flatMap(c => { const f = load(c); return f.rows().map(i => [f.value("item_id", i), c.dimension, c.model, c.parameter, f.value("exposure", i), f.value("tertile", i), f.value("mean", i), f.value("pooled_mean", i), f.value("sd", i), f.value("pooled_sd", i)]); });
+      rows = own.filter(c => parameters.includes(c.parameter)).flatMap(c => { const f = load(c); return f.rows().map(i => [f.value("item_id", i), c.dimension, c.model, c.parameter, f.value("exposure", i), f.value("tertile", i), f.value("mean " + method, i), f.value("pooled_mean", i), f.value("sd " + method, i), f.value("pooled_sd", i)]); });
       const fills = { low: color("low"), mid: color("mid"), high: color("high") };
       key.replaceChildren(legend(["low", "mid", "high"].map(t => [`${t} exposure`, fills[t]])));
       const wanted = [["posterior mean", 6], ["posterior SD", 8]].flatMap(([what, at]) => parameters.map(p => [what, at, p]));

@@ -12,18 +12,25 @@ async function readData() {
   report.ids = unpack(report.content.ids);
 }
 
+// Numbers are stored by planes: all lowest bytes first, all highest last.
+function fromPlanes(bytes, size) {
+  const n = bytes.length / size, found = new Uint8Array(bytes.length);
+  for (let b = 0; b < size; b++) for (let i = 0; i < n; i++) found[i * size + b] = bytes[b * n + i];
+  return found.buffer;
+}
+
 // A reference -> typed array (or strings). `row` is the length of a row of curve steps.
 function unpack(ref, row) {
-  const [start, length] = ref.at;
-  const cut = report.bytes.slice(start, start + length);
-  if (ref.t === "f32") return new Float32Array(cut);
-  if (ref.t === "i32") return new Int32Array(cut);
-  if (ref.t === "u8") return new Uint8Array(cut);
-  if (ref.t === "text") return JSON.parse(new TextDecoder().decode(cut));
-  if (ref.t === "i16") return Float64Array.from(new Int16Array(cut), v => v === -32768 ? NaN : v * ref.step);
-  const steps = new Uint8Array(cut), found = new Float32Array(steps.length);
-  for (let k = 0, sum = 0; k < steps.length; k++) {
-    sum = (k % row ? sum + steps[k] : steps[k]) & 255;
+  const [start, length] = ref.at, bytes = new Uint8Array(report.bytes, start, length);
+  if (ref.t === "f32") return new Float32Array(fromPlanes(bytes, 4));
+  if (ref.t === "i32") return new Int32Array(fromPlanes(bytes, 4));
+  if (ref.t === "u8") return bytes;
+  if (ref.t === "text") return JSON.parse(new TextDecoder().decode(bytes));
+  if (ref.t === "r16") return Float64Array.from(new Int16Array(fromPlanes(bytes, 2)), v => v === -32768 ? NaN : v * ref.step);
+  if (ref.t === "r32") return Float64Array.from(new Int32Array(fromPlanes(bytes, 4)), v => v === -2147483648 ? NaN : v * ref.step);
+  const found = new Float32Array(length);
+  for (let k = 0, sum = 0; k < length; k++) {
+    sum = (k % row ? sum + bytes[k] : bytes[k]) & 255;
     found[k] = sum / 255;
   }
   return found;

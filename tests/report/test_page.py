@@ -1,0 +1,173 @@
+"""The page is one file, shows the bank's numbers, and treats ids as text."""
+
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from reported_bank import HTML_ID, HTML_NAME, PERIODS
+from unpacked import frame, read_page, unpack
+
+from concal.errors import BankError, DataError
+from concal.report.data import gather
+from concal.report.pack import Block, script_json
+from concal.report.page import write_report
+from concal.report.sections import SECTIONS, cell, tables
+
+
+@pytest.fixture(scope="module")
+def packed(reported):
+    return read_page(reported[2])
+
+
+def test_nothing_comes_from_outside(reported):
+    text = re.sub(r'(?s)<script type="application/.*?</script>', "", reported[2])
+    assert not re.search(r"""(src|href)\s*=\s*["'](?!#)""", text)
+    assert not re.search(r"url\(|@import|fetch\(|XMLHttpRequest", text)
+    assert set(re.findall(r"https?://[^\s\"']+", text)) == {"http://www.w3.org/2000/svg"}
+
+
+def test_all_sections_are_there(reported):
+    for key, title in SECTIONS:
+        assert f'<section id="{key}">' in reported[2]
+        assert title in reported[2]
+
+
+def test_ids_and_names_are_text(reported):
+    assert HTML_ID not in reported[2]
+    assert HTML_NAME not in reported[2]
+    assert "English &lt;b&gt;test&lt;/b&gt;" in reported[2]
+    assert "a doubt &lt;i&gt;" in reported[2]
+    assert reported[2].count("</script>") == 3
+
+
+def test_items_are_the_banks(reported, packed):
+    bank, (content, block) = reported[0], packed
+    ids = unpack(block, content["ids"])
+    table = bank.items()
+    assert ids == table["item_id"].unique(maintain_order=True).to_list()
+    at = 0
+    for group in content["groups"]:
+        own = table.filter(pl.col("group") == group["name"])
+        shape = (group["n"], len(group["parameters"]))
+        assert own.height == shape[0] * shape[1]
+        np.testing.assert_allclose(unpack(block, group["mean"]), own["mean"].to_numpy(), atol=1e-5)
+        np.testing.assert_allclose(unpack(block, group["sd"]), own["sd"].to_numpy(), atol=1e-5)
+        first = own.unique("item_id", maintain_order=True)
+        assert unpack(block, group["n_responses"]).tolist() == first["n_responses"].to_list()
+        assert [content["sources"][k] for k in unpack(block, group["source"])] == first["source"].to_list()
+        at += group["n"]
+    assert at == len(ids)
+
+
+def test_period_posteriors_are_the_banks(reported, packed):
+    bank, (content, block) = reported[0], packed
+    summary = bank.summary(PERIODS[1]).groups["essay"]
+    group = next(g for g in content["groups"] if g["name"] == "essay")
+    own = group["periods"][PERIODS[1]]
+    ids = unpack(block, content["ids"])
+    offset = ids.index(next(i for i in ids if i.startswith("essay")))
+    shown = [ids[offset + k] for k in unpack(block, own["item"])]
+    seen = [j for j in range(summary.n_items) if summary.n_responses[j]]
+    assert shown == [summary.item_ids[j] for j in seen]
+    np.testing.assert_allclose(unpack(block, own["mean"]).reshape(len(seen), -1), summary.mu[seen], atol=6e-4)
+    assert unpack(block, own["n"]).tolist() == summary.n_responses[seen].tolist()
+    data = bank.period_data(PERIODS[1]).groups["essay"]
+    j = data.item_ids.index(shown[0])
+    mean = data.score[data.item == j].mean() / 3
+    assert unpack(block, own["score"])[0] == pytest.approx(mean, abs=6e-4)
+
+
+def test_curves_are_the_models(reported, packed):
+    data, (content, block) = reported[1], packed
+    group = data.consensus.groups["dictation"]
+    packed_group = next(g for g in content["groups"] if g["name"] == "dictation")
+    nodes = len(content["theta"])
+    curve = unpack(block, packed_group["curve"], nodes).reshape(-1, 3, nodes)
+    expected = group.model.expected_score(np.array(content["theta"]), group.mean[:, None, :])
+    np.testing.assert_allclose(curve[:, 0], expected, atol=0.0021)
+    assert (curve[:, 1] <= curve[:, 2]).all()
+
+
+def test_tables_are_the_banks(reported):
+    bank, data, text = reported
+    for row in bank.links().iter_rows(named=True):
+        assert f">{cell(row['A'])}<" in text
+    assert tables(data)["links"].rows == tuple(
+        tuple(cell(v, 1 if name == "effective_anchors" else 3) for name, v in row.items())
+        for row in bank.links().iter_rows(named=True)
+    )
+    _, kept = bank.evaluation("pooled")
+    shown = kept["overall"].filter(pl.col("parameter") == "d")["mean_rmse"].item()
+    assert f">{shown:.3f}<" in text
+
+
+def test_agreement_pairs_are_the_evaluations(reported, packed):
+    bank, (content, block) = reported[0], packed
+    _, kept = bank.evaluation("pooled")
+    ids = unpack(block, content["ids"])
+    for part in content["pairs"]:
+        own = frame(block, part["frame"], ids)
+        pairs = kept["pairs"].filter(
+            "kept", dimension=part["dimension"], model=part["model"], parameter=part["parameter"]
+        )
+        assert own["item_id"] == pairs["item_id"].to_list()
+        assert own["tertile"] == pairs["tertile"].to_list()
+        for ours, theirs in (("mean analytic", "mean"), ("pooled_sd", "pooled_sd")):
+            np.testing.assert_allclose(own[ours], pairs[theirs].to_numpy(), atol=6e-4)
+
+
+def test_problems_come_first(reported):
+    levels = [notice.level for notice in reported[1].notices]
+    assert levels[0] == "problem"
+    assert levels == sorted(levels, reverse=True)
+
+
+def test_bank_without_evaluation_says_so(reported):
+    bank = reported[0]
+    before = bank.at(bank.version - 1)
+    data = gather(before)
+    assert data.evaluation is None
+    assert any(n.section == "agreement" for n in data.notices)
+
+
+def test_file_is_written_whole(reported, tmp_path):
+    path = write_report(reported[0], tmp_path / "r.html")
+    assert path.read_text(encoding="utf-8").rstrip().endswith("</html>")
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+    with pytest.raises(DataError, match="there is no folder"):
+        write_report(reported[0], tmp_path / "nowhere" / "r.html")
+
+
+def test_empty_bank_is_refused(tmp_path):
+    from reported_bank import SPEC
+
+    from concal.bank.bank import Bank
+
+    with pytest.raises(BankError, match="no period yet"):
+        gather(Bank.create(tmp_path / "empty", SPEC))
+
+
+@pytest.mark.property
+@given(arrays(np.float64, st.integers(1, 30), elements=st.floats(-1e6, 1e6) | st.just(float("nan"))))
+def test_rounded_numbers_come_back(values):
+    block = Block()
+    ref = block.rounded(values)
+    import base64
+    import gzip
+
+    back = unpack(gzip.decompress(base64.b64decode(block.encoded())), ref)
+    np.testing.assert_allclose(back, values, atol=5.1e-4, rtol=1e-6)
+
+
+@pytest.mark.property
+@given(st.text())
+def test_no_text_ends_the_script(text):
+    import json
+
+    packed = script_json({"id": text})
+    assert "<" not in packed
+    assert json.loads(packed) == {"id": text}
