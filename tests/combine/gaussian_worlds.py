@@ -52,7 +52,15 @@ def own_metric(xi, A, B):
 
 
 def make_world(
-    seed=1, n_items=40, n_periods=3, n_features=2, model="2pl", categories=None, links=False, share=0.7, error=(0.2, 2.0)
+    seed=1,
+    n_items=40,
+    n_periods=3,
+    n_features=2,
+    model="2pl",
+    categories=None,
+    links=False,
+    share=0.7,
+    error=(0.2, 2.0),
 ):
     rng = np.random.default_rng(seed)
     model = make_model(model, categories)
@@ -151,15 +159,11 @@ def fixed_prior_period(world, period, n_draws=400, seed=5):
     beta, sigma = own_population(world, period)
     mean, covariance = posterior(period.y, period.R, period.X @ beta, sigma)
     xi = exact_draws(rng, mean, covariance, n_draws)
-    return calibration_from(
-        world, period, xi, np.repeat(beta[None], n_draws, 0), np.repeat(sigma[None], n_draws, 0)
-    )
+    return calibration_from(world, period, xi, np.repeat(beta[None], n_draws, 0), np.repeat(sigma[None], n_draws, 0))
 
 
 def fixed_prior_pairs(world, n_draws=400):
-    return [
-        (fixed_prior_period(world, period, n_draws), constant_link(period, n_draws)) for period in world.periods
-    ]
+    return [(fixed_prior_period(world, period, n_draws), constant_link(period, n_draws)) for period in world.periods]
 
 
 def pooled_fixed_prior(world):
@@ -250,5 +254,10 @@ def sampled_period(world, period, n_draws=1000, seed=1, rao_blackwell=True):
     ids, draws = gibbs(world, [period], n_draws, seed=seed)
     assert ids == period.item_ids
     return calibration_from(
-        world, period, draws["xi"], draws["beta"], draws["sigma"], beta_mean=draws["beta_mean"] if rao_blackwell else None
+        world,
+        period,
+        draws["xi"],
+        draws["beta"],
+        draws["sigma"],
+        beta_mean=draws["beta_mean"] if rao_blackwell else None,
     )

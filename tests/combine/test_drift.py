@@ -30,7 +30,7 @@ def drifted_anchors():
 
 
 def test_drift_lists_the_items_that_moved(drifted_anchors):
-    world, summaries, moved = drifted_anchors
+    _, summaries, moved = drifted_anchors
     drift = find_drift(summaries, combine(summaries, spec=PLAIN))
     listed = drift.items.filter("drifted")
     hits = set(listed.filter(listed["period"] == "P3")["item_id"])

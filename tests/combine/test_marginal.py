@@ -4,7 +4,7 @@ from gaussian_worlds import fixed_prior_pairs, make_world
 
 from concal.combine.factors import arrange_factors
 from concal.combine.posterior import JointPosterior, curvature, evaluate, make_buffers, make_layout
-from concal.combine.sigma_prior import log_prior
+from concal.combine.sigma_scale import log_prior, sigma_coordinates, sigma_root
 from concal.combine.specification import unite_forms
 from concal.combine.summary import summarise_period
 from concal.combine.totals import sum_periods
@@ -20,7 +20,7 @@ def small_posterior(model="2pl", categories=None):
     layout = make_layout(groups, 3, 1)
     precision = np.zeros((1, 3, 2, 2))
     precision[0, 0] = [[300.0, 20.0], [20.0, 200.0]]
-    posterior = JointPosterior(groups, layout, precision, np.ones(layout.size, dtype=bool))
+    posterior = JointPosterior(groups, layout, np.zeros((1, 3, 2)), precision, np.ones(layout.size, dtype=bool))
     rng = np.random.default_rng(2)
     theta = rng.normal(size=layout.size) * 0.2
     return posterior, theta
@@ -55,7 +55,7 @@ def test_marginal_density_against_plain_linear_algebra():
     def plain(theta):
         links = theta[layout.link(0)].reshape(-1, 2)
         psi = theta[layout.sigma["g"]]
-        L = np.array([[np.exp(psi[0]), 0.0], [psi[1], np.exp(psi[2])]])
+        L = np.array([[np.exp(psi[0]), 0.0], [psi[1] * np.exp(psi[2]), np.exp(psi[2])]])
         sigma = L @ L.T
         beta = theta[layout.beta["g"]].reshape(-1, 2)
         total = log_prior(psi, group.prior_sd)[0] - 0.5 * np.sum(beta * (group.hyperprior @ beta))
@@ -80,3 +80,36 @@ def test_marginal_density_against_plain_linear_algebra():
     other = theta + np.random.default_rng(3).normal(size=theta.size) * 0.1
     got = [evaluate(posterior, t, make_buffers(posterior)).value for t in (theta, other)]
     np.testing.assert_allclose(got, [plain(theta), plain(other)], rtol=1e-9)
+
+
+def test_sigma_prior_is_half_t_and_lkj_by_change_of_variables():
+    """The density in our coordinates equals half-t times LKJ(2) times a numerical Jacobian, up to a constant."""
+    scale = np.array([1.0, 0.3, 0.5])
+    rng = np.random.default_rng(5)
+
+    def spread_and_correlation(c):
+        root = sigma_root(c, 3)
+        sigma = root @ root.T
+        sd = np.sqrt(np.diag(sigma))
+        R = sigma / np.outer(sd, sd)
+        return np.concatenate([sd, R[np.tril_indices(3, -1)]])
+
+    def direct(c):
+        values = spread_and_correlation(c)
+        jacobian = np.array(
+            [(spread_and_correlation(c + h) - spread_and_correlation(c - h)) / 2e-6 for h in 1e-6 * np.eye(6)]
+        )
+        R = np.eye(3)
+        R[np.tril_indices(3, -1)] = values[3:]
+        log_t = -2.5 * np.log1p(values[:3] ** 2 / (4 * scale**2)).sum()
+        return log_t + np.linalg.slogdet(R + np.tril(R, -1).T)[1] + np.linalg.slogdet(jacobian)[1]
+
+    points = rng.normal(size=(4, 6)) * 0.5
+    ours = np.array([log_prior(c, scale)[0] for c in points])
+    other = np.array([direct(c) for c in points])
+    np.testing.assert_allclose(ours - ours[0], other - other[0], atol=1e-5)
+    for c in points:
+        step = 1e-6
+        numeric = [(log_prior(c + h, scale)[0] - log_prior(c - h, scale)[0]) / (2 * step) for h in step * np.eye(6)]
+        np.testing.assert_allclose(log_prior(c, scale)[1], numeric, atol=1e-6)
+        np.testing.assert_allclose(sigma_coordinates(sigma_root(c, 3) @ sigma_root(c, 3).T), c, atol=1e-10)

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from concal.combine.gaussian import symmetric, times
 from concal.combine.specification import GroupTotals
 from concal.combine.summary import GroupSummary, PeriodSummary
-from concal.errors import DataError, LinkError, first_few
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -181,35 +180,27 @@ def sum_by_item(group: GroupFactors, values: Array) -> Array:
     return out
 
 
-def check_connected(groups: Mapping[str, GroupFactors], periods: Sequence[str], dimensions: Sequence[str]) -> None:
-    """Refuse periods that share no item, directly or through others, with the rest; the metric would be arbitrary."""
-    for k, dimension in enumerate(dimensions):
-        parent = list(range(len(periods)))
+def connected_periods(groups: Mapping[str, GroupFactors], n_periods: int, dimension: int) -> list[list[int]]:
+    """Sets of periods that hang together through common items of one dimension; periods without it are left out."""
+    parent = list(range(n_periods))
 
-        def root(m: int, parent: list[int] = parent) -> int:
-            while parent[m] != m:
-                parent[m] = parent[parent[m]]
-                m = parent[m]
-            return m
+    def root(m: int) -> int:
+        while parent[m] != m:
+            parent[m] = parent[parent[m]]
+            m = parent[m]
+        return m
 
-        present: set[int] = set()
-        for group in groups.values():
-            if group.dimension != k or group.n_pairs == 0:
-                continue
-            present.update(int(m) for m in np.unique(group.period))
-            item = group.item
-            same = np.flatnonzero(np.diff(item) == 0)
-            pairs = np.unique(np.stack([group.period[same], group.period[same + 1]]), axis=1)
-            for a, b in pairs.T:
-                parent[root(int(a))] = root(int(b))
-        parts: dict[int, list[str]] = {}
-        for m in sorted(present):
-            parts.setdefault(root(m), []).append(periods[m])
-        if len(parts) > 1:
-            sets = "; ".join(first_few(names) for names in parts.values())
-            raise LinkError(
-                f"dimension {dimension!r}: periods fall into {len(parts)} sets without a common item ({sets}); "
-                "add a period or items that bridge them"
-            )
-        if not present:
-            raise DataError(f"dimension {dimension!r}: no period has an item with a response")
+    present: set[int] = set()
+    for group in groups.values():
+        if group.dimension != dimension or group.n_pairs == 0:
+            continue
+        present.update(int(m) for m in np.unique(group.period))
+        same = np.flatnonzero(np.diff(group.item) == 0)
+        met = np.zeros((n_periods, n_periods), dtype=bool)
+        met[group.period[same], group.period[same + 1]] = True
+        for a, b in zip(*np.nonzero(met), strict=True):
+            parent[root(int(a))] = root(int(b))
+    parts: dict[int, list[int]] = {}
+    for m in sorted(present):
+        parts.setdefault(root(m), []).append(m)
+    return list(parts.values())

@@ -10,8 +10,8 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.calibrate.result import Calibration
-from concal.combine.factors import GroupFactors, arrange_factors, check_connected, sum_by_item
-from concal.combine.gaussian import from_log_cholesky, inverse, log_cholesky, positive_definite, symmetric, times
+from concal.combine.factors import GroupFactors, arrange_factors, connected_periods, sum_by_item
+from concal.combine.gaussian import inverse, positive_definite, symmetric, times
 from concal.combine.mixture import ItemMixture
 from concal.combine.newton import Mode, find_mode
 from concal.combine.posterior import (
@@ -27,12 +27,13 @@ from concal.combine.posterior import (
 from concal.combine.result import Consensus, GroupConsensus
 from concal.combine.robust import drifting, robust_weights
 from concal.combine.sampler import Chains, sample_joint, sample_laplace
+from concal.combine.sigma_scale import sigma_coordinates, sigma_root
 from concal.combine.specification import GroupTotals, NewItems, unite_forms
 from concal.combine.start import starting_links
 from concal.combine.summary import PeriodSummary
 from concal.combine.tilting import tilt_factors
 from concal.combine.totals import sum_periods
-from concal.errors import DataError, LinkError
+from concal.errors import DataError, LinkError, first_few
 from concal.spec import ConsensusSpec
 
 Array = npt.NDArray[np.float64]
@@ -91,7 +92,6 @@ def combine_jointly(
     order = {m: i for i, m in enumerate(totals.periods)}
     united = {n: unite_forms(forms, order, (items or {}).get(n)) for n, forms in totals.groups.items()}
     groups = arrange_factors(summaries, united, [totals.weights[s.period] for s in summaries])
-    check_connected(groups, totals.periods, totals.dimensions)
     posterior, theta = _set_up(summaries, united, groups, options)
     posterior, mode = _fit(posterior, theta, options)
     tilted = pl.DataFrame()
@@ -117,15 +117,24 @@ def _set_up(
         raise LinkError(
             f"the reference period {summaries[0].reference!r} is not among the periods; its factors set the metric"
         )
-    precision = np.zeros((K, M, 2, 2))
-    fixed = []
-    for k in range(K):
-        wobble = summaries[reference].wobble[k]
-        if np.trace(wobble) > 1e-10:
-            precision[k, reference] = inverse(wobble + 1e-4 * np.trace(wobble) * np.eye(2))
-        else:
-            fixed.append((k, reference))
-        present = {int(m) for g in groups.values() if g.dimension == k for m in np.unique(g.period)}
+    center, precision = np.zeros((K, M, 2)), np.zeros((K, M, 2, 2))
+    fixed: list[tuple[int, int]] = []
+    for k, dimension in enumerate(summaries[0].dimensions):
+        parts = connected_periods(groups, M, k)
+        if not parts:
+            raise DataError(f"dimension {dimension!r}: no period has an item with a response")
+        holders = {reference: (np.zeros(2), summaries[reference].wobble[k])}
+        for part in parts:
+            if reference not in part:
+                m = _linked_holder(summaries, parts, part, k)
+                holders[m] = (summaries[m].link_mean[k], summaries[m].link_covariance[k])
+        for m, (mean, covariance) in holders.items():
+            if np.trace(covariance) > 1e-10:
+                center[k, m] = mean
+                precision[k, m] = inverse(covariance + 1e-4 * np.trace(covariance) * np.eye(2))
+            else:
+                fixed.append((k, m))
+        present = {m for part in parts for m in part}
         fixed += [(k, m) for m in range(M) if m not in present]
     if options.fixed_links:
         fixed = [(k, m) for k in range(K) for m in range(M)]
@@ -135,10 +144,22 @@ def _set_up(
         theta[layout.link(k)] = links[:, k].ravel()
     for name, total in united.items():
         beta, sigma = options.fixed_population.get(name, (total.population.beta, total.population.sigma))
-        theta[layout.sigma[name]] = log_cholesky(np.asarray(sigma, dtype=np.float64))
+        theta[layout.sigma[name]] = sigma_coordinates(np.asarray(sigma, dtype=np.float64))
         theta[layout.beta[name]] = np.asarray(beta, dtype=np.float64).ravel()
     free = free_parameters(layout, fixed, tuple(options.fixed_population))
-    return _identified(JointPosterior(groups, layout, precision, free), theta), theta
+    return _identified(JointPosterior(groups, layout, center, precision, free), theta), theta
+
+
+def _linked_holder(summaries: Sequence[PeriodSummary], parts: list[list[int]], part: list[int], k: int) -> int:
+    """The best linked period of a set that shares no item with the reference's: its link holds the set in place."""
+    linked = [m for m in part if summaries[m].linked]
+    if not linked:
+        sets = "; ".join(first_few([summaries[m].period for m in p]) for p in parts)
+        raise LinkError(
+            f"dimension {summaries[0].dimensions[k]!r}: periods fall into {len(parts)} sets without a common item "
+            f"({sets}) and no link joins them; add a period or items that bridge them"
+        )
+    return min(linked, key=lambda m: float(np.trace(summaries[m].link_covariance[k])))
 
 
 def _reference_precision(group: GroupFactors, u: Array, B: Array) -> tuple[Array, Array]:
@@ -220,6 +241,7 @@ def _result(
         source = np.where(factors.active, "consensus", np.where(seen, "fallback", "predicted"))
         answered, fallen = answered + int(seen.sum()), fallen + int((seen & ~factors.active).sum())
         beta = theta[:, layout.beta[name]]
+        roots = sigma_root(theta[:, layout.sigma[name]], factors.p)
         groups[name] = GroupConsensus(
             name,
             total.dimension,
@@ -233,7 +255,7 @@ def _result(
             total.n_responses,
             total.n_periods,
             beta.mean(axis=0).reshape(-1, factors.p),
-            symmetric(from_log_cholesky(theta[:, layout.sigma[name]], factors.p).mean(axis=0)),
+            symmetric((roots @ np.swapaxes(roots, 1, 2)).mean(axis=0)),
             symmetric(np.atleast_2d(np.cov(beta, rowvar=False))) if theta.shape[0] > 1 else None,
         )
     doubts = [*warnings, *(w for t in united.values() for w in t.warnings)]

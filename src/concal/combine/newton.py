@@ -53,7 +53,7 @@ def find_mode(posterior: JointPosterior, start: Array, *, tolerance: float = 1e-
         try:
             root = np.asarray(np.linalg.cholesky(H + damping * np.diag(scale)), dtype=np.float64)
         except np.linalg.LinAlgError:
-            damping = max(4.0 * damping, 1e-4)
+            damping = max(8.0 * damping, 1e-3)
             continue
         step = np.linalg.solve(root.T, np.linalg.solve(root, at.gradient))
         decrement = float(step @ at.gradient)
@@ -66,7 +66,7 @@ def find_mode(posterior: JointPosterior, start: Array, *, tolerance: float = 1e-
             damping = 0.0 if damping < 1e-3 else damping / 10.0
             H = -curvature(posterior, theta, at)
         else:
-            damping = max(4.0 * damping, 1e-3)
+            damping = max(8.0 * damping, 1e-3)
             if damping > 1e8:
                 break
     raise ConvergenceError(

@@ -12,9 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.combine.factors import GroupFactors
-from concal.combine.gaussian import cholesky_factor, symmetric
+from concal.combine.gaussian import symmetric
 from concal.combine.marginal import curvature_pass, value_pass
-from concal.combine.sigma_prior import log_prior, log_prior_curvature
+from concal.combine.sigma_scale import log_prior, log_prior_curvature, root_directions, sigma_root
 
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
@@ -45,14 +45,15 @@ class JointPosterior:
     ----------
     groups : dict of group -> GroupFactors
     layout : Layout
-    link_precision : (dimensions, M, 2, 2)
-        Prior precision of each period's (log A, B) around zero: the reference's wobble, zero for the others.
+    link_mean, link_precision : (dimensions, M, 2), (dimensions, M, 2, 2)
+        Prior of each period's (log A, B): the reference's wobble around zero, flat for the others.
     free : (size,) bool
         Parameters that are estimated; the others stay where they are put.
     """
 
     groups: Mapping[str, GroupFactors]
     layout: Layout
+    link_mean: Array
     link_precision: Array
     free: npt.NDArray[np.bool_]
 
@@ -113,7 +114,7 @@ def make_buffers(posterior: JointPosterior) -> dict[str, tuple[Array, Array]]:
 def unpack(layout: Layout, name: str, group: GroupFactors, theta: Array) -> tuple[Array, Array, Array, Array, Array]:
     """(log A, B) of the group's dimension, the factor L of Sigma, Omega, and beta (features, p)."""
     links = theta[layout.link(group.dimension)].reshape(-1, 2)
-    L = cholesky_factor(theta[layout.sigma[name]], group.p)
+    L = sigma_root(theta[layout.sigma[name]], group.p)
     unroot = np.linalg.inv(L)
     beta = theta[layout.beta[name]].reshape(-1, group.p)
     return np.ascontiguousarray(links[:, 0]), np.ascontiguousarray(links[:, 1]), L, unroot.T @ unroot, beta
@@ -153,7 +154,7 @@ def _link_prior(posterior: JointPosterior, theta: Array, gradient: Array) -> flo
     value = 0.0
     layout = posterior.layout
     for k in range(layout.n_dimensions):
-        links = theta[layout.link(k)].reshape(-1, 2)
+        links = theta[layout.link(k)].reshape(-1, 2) - posterior.link_mean[k]
         pull = np.einsum("mab,mb->ma", posterior.link_precision[k], links)
         value -= 0.5 * float((pull * links).sum())
         gradient[layout.link(k)] -= pull.ravel()
@@ -216,19 +217,14 @@ def population_items(group: GroupFactors) -> npt.NDArray[np.bool_]:
     return np.asarray(group.active & (group.own_prior == 0))
 
 
-def _directions(L: Array) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """G = L^-1 dL for every log-Cholesky coordinate, (k, p, p), and which coordinates are on the diagonal."""
-    p = L.shape[0]
-    rows, columns = np.tril_indices(p)
-    unroot = np.linalg.inv(L)
-    G = np.zeros((rows.size, p, p))
-    for i, (a, b) in enumerate(zip(rows, columns, strict=True)):
-        G[i, :, b] = unroot[:, a] * (L[a, a] if a == b else 1.0)
-    return G, np.asarray(rows == columns)
+def _directions(L: Array) -> tuple[Array, npt.NDArray[np.bool_], npt.NDArray[np.intp]]:
+    """G = L^-1 dL for every coordinate of Sigma, (k, p, p); which are scales; and each coordinate's own scale."""
+    dL, own_scale = root_directions(L)
+    return np.linalg.inv(L) @ dL, np.asarray(own_scale == np.arange(own_scale.size)), own_scale
 
 
 def _sigma_score(L: Array, spread: Array, n: int) -> Array:
-    G, diagonal = _directions(L)
+    G, diagonal, _ = _directions(L)
     unroot = np.linalg.inv(L)
     S = unroot @ spread @ unroot.T
     return np.asarray(np.einsum("iab,ba->i", G, S) - n * diagonal)
@@ -291,7 +287,7 @@ def _curve_group(
         to_beta += part[2]
     at_links, at_sigma, at_beta = layout.link(group.dimension), layout.sigma[name], layout.beta[name]
     H[at_links, at_links] += links
-    G, diagonal = _directions(L)
+    G, _, own_scale = _directions(L)
     unroot = np.linalg.inv(L)
     K = np.einsum("ba,ibc,cd->iad", unroot, G + G.transpose(0, 2, 1), unroot)  # -dOmega/dpsi
     cross = np.einsum("iab,mab->mi", K, to_sigma)
@@ -302,7 +298,7 @@ def _curve_group(
     H[at_beta, at_links] += cross.T
     use = population_items(group)
     X, r, C = group.X[use], xi[use] - mean[use], C[use]
-    H[at_sigma, at_sigma] += _sigma_curvature(L, G, diagonal, K, r, C)
+    H[at_sigma, at_sigma] += _sigma_curvature(L, G, own_scale, K, r, C)
     H[at_sigma, at_sigma] += log_prior_curvature(theta[at_sigma], group.prior_sd)
     H[at_beta, at_beta] -= _beta_curvature(X, Omega, C) + np.kron(group.hyperprior, np.eye(p))
     first = X.T @ r  # (F, p)
@@ -312,7 +308,7 @@ def _curve_group(
     H[at_sigma, at_beta] += cross.reshape(F * p, -1).T
 
 
-def _sigma_curvature(L: Array, G: Array, diagonal: npt.NDArray[np.bool_], K: Array, r: Array, C: Array) -> Array:
+def _sigma_curvature(L: Array, G: Array, own_scale: npt.NDArray[np.intp], K: Array, r: Array, C: Array) -> Array:
     p = L.shape[0]
     outer = r[:, :, None] * r[:, None, :]
     unroot = np.linalg.inv(L)
@@ -322,7 +318,12 @@ def _sigma_curvature(L: Array, G: Array, diagonal: npt.NDArray[np.bool_], K: Arr
         + np.einsum("jac,icb,ab->ij", G, G, S)
         + np.einsum("iac,jcb,ab->ij", G, G, S)
     )
-    direct[np.diag_indices(G.shape[0])] += diagonal * np.einsum("iab,ab->i", G, S)
+    # the scale of a row moves everything in it: d(dL_i)/d(scale) = dL_i
+    level = np.einsum("iab,ab->i", G, S)
+    every = np.arange(G.shape[0])
+    scales = own_scale == every
+    direct[every, own_scale] += level
+    direct[own_scale[~scales], every[~scales]] += level[~scales]
     tensor = (C.reshape(-1, p * p).T @ (outer + 0.5 * C).reshape(-1, p * p)).reshape(p, p, p, p)
     return np.asarray(direct + np.einsum("iab,bcda,jcd->ij", K, tensor, K))
 
