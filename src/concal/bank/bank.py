@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from concal.bank import change
 from concal.bank import update as updates
 from concal.bank.commit import author, commit, now, successor
 from concal.bank.draft import spec_bytes
@@ -16,8 +17,9 @@ from concal.bank.files import sha256
 from concal.bank.folder import FolderWriter
 from concal.bank.manifest import FORMAT, Release, Snapshot
 from concal.bank.parquet import write_bytes
+from concal.bank.progress import Progress, Update
 from concal.bank.store import Store, Transaction, create_store
-from concal.bank.update import Calibrator, Progress, Update
+from concal.bank.update import Calibrator
 from concal.bank.upkeep import Pruned, Verification, prune, verify
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
@@ -196,7 +198,7 @@ class Bank(Version):
 
     def retract(self, period: str, *, reason: str = "") -> Update:
         """Take a period out; periods that were linked through it are linked anew."""
-        return self._moved(updates.retract(self._store, period, reason=reason))
+        return self._moved(change.retract(self._store, period, reason=reason))
 
     def combine(self, *, method: str | None = None, reason: str = "", **options: Any) -> Update:
         """Combine again under other options (half_life, tilt, ...), which stay for later updates."""
@@ -205,11 +207,11 @@ class Bank(Version):
         if unknown:
             raise BankError(f"unknown options {first_few(unknown)}; there are {', '.join(ConsensusSpec.model_fields)}")
         Spec.parse({**self.spec.model_dump(), "consensus": {**self.consensus_spec.model_dump(), **given}})
-        return self._moved(updates.recombine(self._store, given, reason=reason))
+        return self._moved(change.recombine(self._store, given, reason=reason))
 
     def rereference(self, period: str, *, reason: str = "") -> Update:
         """Put everything on another period's metric: mapped through its link, nothing is refitted."""
-        return self._moved(updates.rereference(self._store, period, reason=reason))
+        return self._moved(change.rereference(self._store, period, reason=reason))
 
     def _moved(self, done: Update) -> Update:
         self._snapshot = self._store.snapshot(done.version)

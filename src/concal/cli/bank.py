@@ -12,7 +12,7 @@ import typer
 from concal.cli.show import JsonOption, print_json, print_warnings
 
 if TYPE_CHECKING:
-    from concal.bank.update import Update
+    from concal.bank.progress import Update
 
 BankArgument = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")]
 PeriodArgument = Annotated[str, typer.Argument(metavar="PERIOD", help="Name of the period, e.g. 2026Q1.")]
