@@ -1,0 +1,44 @@
+"""``concal demo``: the whole method on a simulated programme."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from concal.cli.show import JsonOption, print_json
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("demo")(demo)
+
+
+def demo(
+    out: Annotated[Path, typer.Option("--out", help="A new or empty folder.")] = Path("concal-demo"),
+    quick: Annotated[bool, typer.Option("--quick", help="A small programme, in under a minute.")] = False,
+    seed: Annotated[int, typer.Option("--seed", help="Of the simulation.")] = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate four quarters of an evolving bank, run the method and the pooled benchmark, write the report.
+
+    Example: concal demo --out concal-demo
+    """
+    typer.echo("loading and, the first time on this machine, compiling the engine ...", err=True)
+    from concal.cli.bank import _progress
+    from concal.cli.evaluate import print_evaluation
+    from concal.demo import run_demo
+
+    with _progress(not as_json) as work:
+        made = run_demo(out, quick=quick, seed=seed, tell=lambda text: typer.echo(text, err=as_json), work=work)
+    if as_json:
+        print_json({**made.evaluation.to_json(), "report": str(made.report), "seconds": made.seconds})
+        return
+    print_evaluation(made.evaluation)
+    if quick:
+        typer.echo(
+            "The quick programme is small and stops at looser targets; `concal demo` without --quick is the real one."
+        )
+    total = sum(made.seconds.values())
+    typer.echo(f"Done in {total:.0f} s. Open the report: {made.report.resolve()}")

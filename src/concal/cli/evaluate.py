@@ -1,0 +1,115 @@
+"""``concal evaluate``: the pooled fit of all periods, and how well the consensus agrees with it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from concal.cli.show import JsonOption, print_json, print_table, print_warnings, write_table
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from concal.evaluate.result import Evaluation
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("evaluate")(evaluate)
+
+
+def evaluate(
+    bank: Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")],
+    truth: Annotated[
+        Path | None, typer.Option("--truth", help="Known values: item_id, parameter, value; or a simulation's truth/.")
+    ] = None,
+    method: Annotated[
+        list[str] | None, typer.Option("--method", help="Consensus method to compare; may be repeated. Default: both.")
+    ] = None,
+    name: Annotated[str, typer.Option("--name", help="Under which the bank keeps the evaluation.")] = "pooled",
+    max_rhat: Annotated[float, typer.Option("--max-rhat", help="Pairs above it are left out.")] = 1.1,
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the pooled fit; default the spec's.")] = None,
+    again: Annotated[bool, typer.Option("--show", help="Show the evaluation the bank has; fit nothing.")] = False,
+    to: Annotated[
+        Path | None,
+        typer.Option(
+            "--to", metavar="FILE", help="Also write the table: .md and .tex in the paper's layout, .csv, .json."
+        ),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Fit all periods at once and compare the consensus with that pooled fit.
+
+    An interrupted fit goes on where it was. The result is kept in the bank and shown in the report.
+
+    Example: concal evaluate bank --truth programme/truth
+    """
+    from concal.bank.bank import Bank
+    from concal.evaluate.pooled import METHODS, evaluate_bank, stored_evaluation
+
+    opened = Bank(bank)
+    if again:
+        found = stored_evaluation(opened, name)
+    else:
+        found = evaluate_bank(
+            opened,
+            truth=None if truth is None else read_truth(truth),
+            methods=tuple(dict.fromkeys(method)) if method else METHODS,
+            name=name,
+            max_rhat=max_rhat,
+            seed=seed,
+            tell=lambda text: typer.echo(text, err=True),
+        )
+    if to is not None:
+        write_evaluation(found, to)
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_evaluation(found)
+
+
+def read_truth(path: Path) -> pl.DataFrame:
+    """A table of true values; of a simulation's folder its ``items`` table."""
+    from concal.data.read import read_table
+    from concal.errors import DataError
+
+    if path.is_dir():
+        tables = [path / f"items.{kind}" for kind in ("parquet", "csv")]
+        if not any(t.is_file() for t in tables):
+            raise DataError(f"{str(path)!r} has no items.csv or items.parquet; name the file with the true values")
+        path = next(t for t in tables if t.is_file())
+    table: pl.DataFrame = read_table(path)
+    return table
+
+
+def write_evaluation(found: Evaluation, to: Path) -> None:
+    """The table in the format the suffix names."""
+    from concal.cli.show import json_text
+    from concal.evaluate.tables import paper_table, to_latex, to_markdown
+
+    kind = to.suffix.lower()
+    if kind == ".md":
+        to.write_text(to_markdown(paper_table(found)) + "\n", encoding="utf-8")
+    elif kind == ".tex":
+        to.write_text(to_latex(found), encoding="utf-8")
+    elif kind == ".json":
+        to.write_text(json_text(found.to_json()), encoding="utf-8")
+    else:
+        write_table(found.agreement, to)
+    typer.echo(f"written to {to}", err=True)
+
+
+def print_evaluation(found: Any) -> None:
+    """The paper's table beside the paper, the details, and what belongs under it."""
+    from concal.evaluate.tables import detail_table, notes, paper_table
+
+    print_table(paper_table(found), "Agreement with the pooled fit, beside the published figures")
+    print_table(detail_table(found), "By dimension, response model and parameter", max_rows=None)
+    print_table(found.abilities, "Abilities: linked period fits against the pooled fit", max_rows=None)
+    if found.recovery.height:
+        print_table(found.recovery, "Recovery of the truth: RMSE and coverage of central intervals", max_rows=None)
+    for line in notes(found):
+        typer.echo(line)
+    print_warnings(found.warnings)
