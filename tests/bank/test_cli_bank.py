@@ -1,0 +1,130 @@
+"""The commands that make, change and look at a bank."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import concal.calibrate.period
+from concal.cli import main
+
+from .programme import SPEC, fake_calibrator, items_table, responses_table
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    SPEC.write(folder / "bank.toml")
+    items_table(20).write_csv(folder / "items.csv")
+    for k, period in enumerate(("Q1", "Q2")):
+        table = responses_table(period, 2 * k)
+        table.write_csv(folder / f"{period}.csv")
+        table.pivot("item_id", index="person_id", values="score").write_csv(folder / f"{period}-wide.csv")
+    pl.DataFrame({"item_id": ["new"], "group": ["vocabulary"], "length": [2.0]}).write_csv(folder / "new.csv")
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(concal.calibrate.period, "calibrate_period", fake_calibrator)
+
+
+def run(*words: object) -> int:
+    with pytest.raises(SystemExit) as stop:
+        main([str(w) for w in words])
+    code = stop.value.code
+    return 0 if code is None else int(code)
+
+
+def data(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
+    capsys.readouterr()
+    assert run(*words, "--json") == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_life_of_a_bank(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bank = tmp_path / "bank"
+    assert run("init", bank, "--spec", files / "bank.toml") == 0
+    done = data(capsys, "add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv", "--reason", "start")
+    assert (done["version"], done["items"]) == (1, 40)
+    assert run("add", bank, "Q2", files / "Q2-wide.csv", "--items", files / "items.csv", "--wide") == 0
+    out = capsys.readouterr().out
+    assert "version 2: add Q2; 40 items on the metric of Q1" in out
+    assert "reading: " in out
+    assert run("add", bank, "Q2", files / "Q2.csv", "--items", files / "items.csv") == 1
+    assert "in the bank already" in capsys.readouterr().err
+    assert (
+        data(capsys, "add", bank, "Q2", files / "Q2.csv", "--items", files / "items.csv", "--replace")["version"] == 3
+    )
+    assert {row["period"] for row in data(capsys, "periods", bank)} == {"Q1", "Q2"}
+    assert len(data(capsys, "items", bank, "v03", "e01")) == 6
+    assert data(capsys, "items", bank, "v03", "--natural")[0]["a"] > 0
+    assert run("items", bank, "nope") == 1
+    assert len(data(capsys, "links", bank)) == 4
+    assert "kept" in data(capsys, "links", bank, "--period", "Q2")[0]
+    assert isinstance(data(capsys, "drift", bank, "--all"), list)
+    assert [row["action"] for row in data(capsys, "history", bank)] == ["create", "add Q1", "add Q2", "replace Q2"]
+    assert data(capsys, "predict", bank, files / "new.csv")[0]["source"] == "predicted"
+    assert data(capsys, "release", bank, "fall")["snapshot"] == 3
+    assert data(capsys, "rereference", bank, "Q2")["reference"] == "Q2"
+    assert data(capsys, "combine", bank, "--half-life", "2")["version"] == 5
+    assert data(capsys, "retract", bank, "Q1")["version"] == 6
+    assert data(capsys, "show", bank)["periods"] == ["Q2"]
+    assert data(capsys, "show", bank, "--at", "fall")["periods"] == ["Q1", "Q2"]
+    assert data(capsys, "show", bank, "--at", "1")["periods"] == ["Q1"]
+    assert data(capsys, "export", bank, "--release", "fall", "--to", tmp_path / "items.csv")["items"] == 40
+    assert run("export", bank, "--to", tmp_path / "x.docx") == 1
+    assert run("items", bank, "--to", tmp_path / "items.parquet") == 0
+    assert pl.read_parquet(tmp_path / "items.parquet").height > 0
+    assert data(capsys, "verify", bank)["ok"] is True
+    assert data(capsys, "prune", bank, "--keep", "1", "--grace-days", "0")["versions"] == [0, 1, 2, 4, 5]
+    assert run("show", bank) == 0
+
+
+def test_draws_and_legacy_parameters(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bank, other = tmp_path / "bank", tmp_path / "other"
+    for path in (bank, other):
+        assert run("init", path, "--spec", files / "bank.toml") == 0
+    assert run("add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv") == 0
+    assert run("export", bank, "--to", tmp_path / "Q1.nc", "--period", "Q1") == 0
+    done = data(capsys, "add", other, "Q1", "--draws", tmp_path / "Q1.nc", "--items", files / "items.csv")
+    assert done["version"] == 1
+    rng = np.random.default_rng(0)
+    ids = [f"v{k:02d}" for k in range(16)]
+    old = {"a": np.exp(rng.normal(0, 0.2, 16)), "d": rng.normal(0, 1, 16), "se_a": [0.1] * 16, "se_d": [0.1] * 16}
+    table = pl.DataFrame({"item_id": ids, "group": ["vocabulary"] * 16, "length": [1.0, 2.0] * 8, **old})
+    table.write_csv(tmp_path / "old.csv")
+    assert run("add", other, "old", "--legacy", tmp_path / "old.csv") == 1
+    assert "dimensions" in capsys.readouterr().err
+
+
+def test_bad_usage(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("add", tmp_path / "none", "Q1", files / "Q1.csv", "--items", files / "items.csv") == 1
+    assert "not a bank" in capsys.readouterr().err
+    bank = tmp_path / "bank"
+    assert run("init", bank, "--spec", files / "bank.toml") == 0
+    assert run("init", bank, "--spec", files / "bank.toml") == 1
+    assert run("add", bank, "Q1") == 2
+    assert run("add", bank, "Q1", files / "Q1.csv") == 2
+    assert run("add", bank, "../x", files / "Q1.csv", "--items", files / "items.csv") == 1
+    assert run("show", bank, "--at", "nothing") == 1
+    assert run("combine", bank, "--method", "joint") == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_damage_makes_verify_fail(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bank = tmp_path / "bank"
+    run("init", bank, "--spec", files / "bank.toml")
+    run("add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv")
+    path = next(bank.glob("data/Q1-*/draws.parquet"))
+    bad = bytearray(path.read_bytes())
+    bad[100] ^= 1
+    path.write_bytes(bytes(bad))
+    capsys.readouterr()
+    assert run("verify", bank) == 1
+    assert "draws.parquet is damaged" in capsys.readouterr().err
