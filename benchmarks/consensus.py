@@ -20,6 +20,7 @@ from concal.combine.totals import add_period, sum_periods
 from concal.response import make_model
 from concal.spec import ConsensusSpec
 
+ONLY_MODE = JointOptions(keep_draws=False, draws=1, sampler="laplace")
 DIMENSIONS = ("comprehension", "production")
 
 
@@ -42,7 +43,6 @@ def make_summary(m: int, n_items: int, rng: np.random.Generator, xi: list, X: li
         Q[:, 0, 0], Q[:, 1, 1] = 1 / error[:, 0] ** 2, 1 / error[:, 1] ** 2
         y = own + rng.normal(size=own.shape) * error
         h = np.einsum("jab,jb->ja", Q, y)
-        D = np.diag([np.exp(u), 1.0])
         Dinv = np.diag([np.exp(-u), 1.0])
         Omega = np.repeat(np.linalg.inv(sigma)[None], here.size, 0)
         Lambda = Dinv @ Q @ Dinv + Omega
@@ -54,7 +54,7 @@ def make_summary(m: int, n_items: int, rng: np.random.Generator, xi: list, X: li
             dimension,
             model,
             tuple(f"{dimension}-{j}" for j in here),
-            tuple(["1", *(f"f{i}" for i in range(1, F))]),
+            ("1", *(f"f{i}" for i in range(1, F))),
             X[k][here],
             responses.astype(np.int64),
             np.linalg.solve(Lambda, shift[:, :, None])[:, :, 0],
@@ -74,7 +74,6 @@ def make_summary(m: int, n_items: int, rng: np.random.Generator, xi: list, X: li
             np.zeros((here.size, 2)),
             np.ones(here.size),
         )
-        del D
     wobble = np.repeat(np.diag([1e-5, 2e-5])[None], 2, 0)
     return PeriodSummary(f"P{m:02d}", "P00", DIMENSIONS, groups, mean, np.repeat(np.eye(2)[None] * 1e-4, 2, 0), wobble)
 
@@ -105,25 +104,25 @@ def main() -> None:
     small = [make_summary(m, 400, rng, [x[:200] for x in xi], [x[:200] for x in X]) for m in range(3)]
     combine_jointly(small, spec=spec)  # compile
     first = None
-    print(f"{'periods':>8} {'update s':>9} {'ratio':>6} {'newton s':>9} {'joint s':>8} {'draws':>6} {'rms error d':>12}")
+    print(
+        f"{'periods':>8} {'update s':>9} {'ratio':>6} {'newton s':>9} {'joint s':>8} {'draws':>6} {'rms error d':>12}"
+    )
     for M in arguments.periods:
         past = sum_periods(summaries[:M])
         new = replace(summaries[-1], period="new")
         update = best_of(lambda past=past, new=new: consensus_from_totals(add_period(past, new)), 7)
         first = update if first is None else first
         newton = joint = error = float("nan")
-        kept = 0
         if not arguments.no_joint:
             options = JointOptions(keep_draws=False)
-            fixed = JointOptions(keep_draws=False, draws=1, sampler="laplace")
-            newton = best_of(lambda M=M: combine_jointly(summaries[:M], spec=spec, options=fixed), 1)
+            newton = best_of(lambda M=M: combine_jointly(summaries[:M], spec=spec, options=ONLY_MODE), 1)
             start = time.perf_counter()
             result = combine_jointly(summaries[:M], spec=spec, options=options)
             joint = time.perf_counter() - start
             group = result.groups["group-0"]
             rows = [int(i.split("-")[1]) for i in group.item_ids]
             error = float(np.sqrt((((group.mean - xi[0][rows]) / group.sd) ** 2).mean()))
-        print(f"{M:8d} {update:9.3f} {update / first:6.2f} {newton:9.1f} {joint:8.1f} {kept:6d} {error:12.3f}")
+        print(f"{M:8d} {update:9.3f} {update / first:6.2f} {newton:9.1f} {joint:8.1f} {error:6.3f}")
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_estimated_population_agrees_with_the_pooled_sampler():
     options = JointOptions(fixed_links=True, robust=False, draws=800)
     joint = combine(summaries, method="joint", spec=PLAIN, options=options).groups["g"]
     analytic = combine(summaries, method="analytic").groups["g"]
-    ids, pooled = gibbs(world, world.periods, 6000, seed=99)
+    ids, pooled = gibbs(world, world.periods, 5000, seed=99)
     order = [joint.item_ids.index(i) for i in ids]
     sd, mean = pooled["xi"].std(axis=0), pooled["xi"].mean(axis=0)
     worst = {}

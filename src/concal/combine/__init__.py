@@ -1,7 +1,8 @@
 """Consensus: from the periods' Gaussian summaries to the posterior of one pooled analysis.
 
 ``concal.combine`` names both this package and the function people call. Importing any module of the package binds the
-name to the package, so the package itself is callable: ``concal.combine(...)`` is `concal.combine.periods.combine` either way.
+name to the package, so the package itself is callable: ``concal.combine(...)`` is `concal.combine.periods.combine`
+either way.
 """
 
 from __future__ import annotations

@@ -94,9 +94,9 @@ def combine_jointly(
     groups = arrange_factors(summaries, united, [totals.weights[s.period] for s in summaries])
     posterior, theta = _set_up(summaries, united, groups, options)
     posterior, mode = _fit(posterior, theta, options)
-    tilted = pl.DataFrame()
+    tilted, base = pl.DataFrame(), posterior
     for _ in range(spec.tilt if calibrations else 0):
-        refined = tilt_factors(posterior, mode, summaries, calibrations or {})
+        refined = tilt_factors(posterior, base, mode, summaries, calibrations or {})
         posterior, tilted = _identified(refined.posterior, mode.theta), refined.table
         posterior, mode = _fit(posterior, mode.theta, options)
     mixture, chains = _sample(posterior, mode, options, spec.seed)

@@ -2,20 +2,26 @@ r"""Refit factors where the consensus lies, from stored draws.
 
 A Gaussian fitted to a whole period posterior is not the best Gaussian factor near the consensus when the posterior is
 skewed. For item j and period m the cavity (consensus without that factor) replaces the period's prior contribution:
-draws are weighted by cavity / prior, and the factor becomes weighted posterior over cavity,
+draws are weighted by cavity / prior, and the factor becomes weighted posterior over cavity. For Gaussian draws that
+changes nothing, so only the difference to a Gaussian twin of the same draws is added,
 
-.. math:: Q = \Lambda_{tilted} - \Lambda_{cavity}, \qquad
-          h = \Lambda_{tilted}\mu_{tilted} - \Lambda_{cavity}\mu_{cavity}.
+.. math:: \Delta Q = \Lambda_{tilted} - \Lambda_{tilted}^{twin}, \qquad
+          \Delta h = \Lambda_{tilted}\mu_{tilted} - \Lambda_{tilted}^{twin}\mu_{tilted}^{twin},
+
+in which the Monte Carlo noise of the weighted moments and their finite-draw bias cancel.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from os import cpu_count
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from scipy.stats import norm
 
 from concal.calibrate.result import Calibration, GroupDraws
 from concal.combine.coefficients import population_moments
@@ -23,13 +29,13 @@ from concal.combine.factors import GroupFactors
 from concal.combine.gaussian import inverse, precision_shrinkage, symmetric, times
 from concal.combine.moments import block_draws
 from concal.combine.newton import Mode
-from concal.combine.pareto import tilt_pass
+from concal.combine.pareto import gaussian_twin, tilt_pass
 from concal.combine.posterior import JointPosterior
 from concal.combine.summary import PeriodSummary, prior_contribution
 from concal.combine.wobble import patterns
 
 Array = npt.NDArray[np.float64]
-DAMPING = 0.7
+DAMPING = 0.9
 MIN_SIZE = 100.0
 MAX_SHAPE = 0.7
 BLOCK_BYTES = 48 * 2**20
@@ -48,11 +54,15 @@ class Tilted:
 
 def tilt_factors(
     posterior: JointPosterior,
+    base: JointPosterior,
     mode: Mode,
     summaries: Sequence[PeriodSummary],
     calibrations: Mapping[str, Calibration],
 ) -> Tilted:
-    """One pass over all factors whose period's draws are at hand, every cavity taken at the mode."""
+    """One pass over all factors whose period's draws are at hand, every cavity taken at the mode.
+
+    `base` holds the factors as they were before any tilting: what a pass finds is added to them.
+    """
     groups, frames = {}, []
     for name, group in posterior.groups.items():
         Q, h = group.Q.copy(), group.h.copy()
@@ -66,7 +76,9 @@ def tilt_factors(
                 continue
             links = mode.theta[posterior.layout.link(group.dimension)].reshape(-1, 2)[m]
             hyperprior = np.asarray(calibration.beta_prior_precision[name])
-            frames.append(_tilt_period(group, mode, name, pairs, links, summary, draws, hyperprior, Q, h))
+            frames.append(
+                _tilt_period(group, base.groups[name], mode, name, pairs, links, summary, draws, hyperprior, Q, h)
+            )
         groups[name] = replace(group, Q=Q, h=h)
     table = pl.concat(frames) if frames else pl.DataFrame()
     return Tilted(replace(posterior, groups=groups), table)
@@ -74,6 +86,7 @@ def tilt_factors(
 
 def _tilt_period(
     group: GroupFactors,
+    base: GroupFactors,
     mode: Mode,
     name: str,
     pairs: npt.NDArray[np.intp],
@@ -93,33 +106,35 @@ def _tilt_period(
     population = population_moments(draws, hyperprior, None, None, correct=True, literal=False)
     from_mean, from_precision = prior_contribution(draws.X[rows], population, True, None)
     n = pairs.size
-    mean, covariance = np.empty((n, p)), np.empty((n, p, p))
-    size, shape = np.empty(n), np.empty(n)
-    step = max(1, BLOCK_BYTES // (8 * draws.n_draws * p))
-    for start in range(0, n, step):
-        part = slice(start, start + step)
+    real, twin = _room(n, p), _room(n, p)
+    scores = np.asarray(norm.ppf((np.arange(draws.n_draws) + 0.5) / draws.n_draws))
+
+    def work(part: slice) -> None:
         x = block_draws(draws, rows[part], None)
-        tilt_pass(
-            x,
-            cavity_mean[part],
-            to_precision[part],
-            from_mean[part],
-            from_precision[part],
-            mean[part],
-            covariance[part],
-            size[part],
-            shape[part],
-        )
-    effective = size * summary.groups[name].ess[rows] / draws.n_draws
+        y = np.empty_like(x)
+        gaussian_twin(x, scores, y)
+        for values, out in ((x, real), (y, twin)):
+            tilt_pass(
+                values,
+                cavity_mean[part],
+                to_precision[part],
+                from_mean[part],
+                from_precision[part],
+                *(array[part] for array in out),
+            )
+
+    step = max(1, BLOCK_BYTES // (16 * draws.n_draws * p))
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        list(pool.map(work, [slice(i, i + step) for i in range(0, n, step)]))
+    shape = real[3]
+    effective = np.minimum(real[2], twin[2]) * summary.groups[name].ess[rows] / draws.n_draws
     fine = proper & (effective > MIN_SIZE) & (shape < MAX_SHAPE)
     k = np.flatnonzero(fine)
-    T = inverse(covariance[k]) * precision_shrinkage(effective[k], p)[:, None, None]
-    new_Q = T - to_precision[k]
-    new_h = times(T, mean[k]) - times(to_precision[k], cavity_mean[k])
-    new_Q, new_h = _take_out(new_Q, new_h, W[k], cavity_mean[k], wobble)
+    factor = precision_shrinkage(effective[k], p)[:, None, None]
+    T, T_twin = inverse(real[1][k]) * factor, inverse(twin[1][k]) * factor
     at = pairs[k]
-    Q[at] = (1.0 - DAMPING) * Q[at] + DAMPING * symmetric(new_Q)
-    h[at] = (1.0 - DAMPING) * h[at] + DAMPING * new_h
+    Q[at] += DAMPING * (base.Q[at] + T - T_twin - Q[at])
+    h[at] += DAMPING * (base.h[at] + times(T, real[0][k]) - times(T_twin, twin[0][k]) - h[at])
     return pl.DataFrame(
         {
             "item_id": [group.item_ids[j] for j in items],
@@ -130,6 +145,11 @@ def _tilt_period(
             "tilted": fine,
         }
     )
+
+
+def _room(n: int, p: int) -> tuple[Array, Array, Array, Array]:
+    """Weighted mean, covariance, effective size and Pareto k of every factor."""
+    return np.empty((n, p)), np.empty((n, p, p)), np.empty(n), np.empty(n)
 
 
 def _cavities(
@@ -157,15 +177,3 @@ def _cavities(
 def _wobble(mean: Array, p: int, C: Array) -> Array:
     P = patterns(mean[:, 0], p)
     return np.asarray(P @ C @ np.swapaxes(P, 1, 2))
-
-
-def _take_out(Q: Array, h: Array, W: Array, mean: Array, C: Array, most: float = 0.9) -> tuple[Array, Array]:
-    """The factor without the metric wobble W: (Q^-1 - W)^-1 = (I - Q W)^-1 Q, and h in the same way."""
-    P = patterns(mean[:, 0], Q.shape[-1])
-    relative = np.swapaxes(P, 1, 2) @ Q @ P @ C
-    half = 0.5 * np.trace(relative, axis1=1, axis2=2)
-    largest = half + np.sqrt(np.maximum(half**2 - np.linalg.det(relative), 0.0))
-    part = np.minimum(1.0, most / np.maximum(largest, 1e-300))
-    inner = np.eye(Q.shape[-1]) - Q @ (W * part[:, None, None])
-    both = np.linalg.solve(inner, np.concatenate([Q, h[:, :, None]], axis=2))
-    return symmetric(both[:, :, :-1]), np.asarray(both[:, :, -1])
