@@ -30,20 +30,32 @@ QUIET = settings(
 
 HOSTILE = ["", " ", "../x", "=1+1", "<b>x</b>", "\u202e", "CON", "x" * 300, "a\nb", "1e999", "nan", "__import__('os')"]
 text = st.sampled_from(HOSTILE) | st.text(max_size=8)
-formula = st.sampled_from(["~ 1", "~ length", "~ C(length)", "~ log(length)", "~ length + length", "~ __import__('os')",
-                           "~ nope", "length", "", "~ bs(length, df=4)", "~ length:length", "~ 0 + length"]) | text  # fmt: skip
+FORMULAS = ["~ 1", "~ length", "~ C(length)", "~ log(length)", "~ length + length", "~ __import__('os')", "~ nope"]
+FORMULAS += ["length", "", "~ bs(length, df=4)", "~ length:length", "~ 0 + length"]
+formula = st.sampled_from(FORMULAS) | text
 group = st.fixed_dictionaries(
-    {"model": st.sampled_from(["2pl", "3pl", "gpcm", "grm", "beta", "ordered_beta"]) | text,
-     "dimension": st.sampled_from(["reading", "writing"]) | text},
-    optional={"categories": st.sampled_from([None, 2, 3, 4, 10**9, -1, 64, 2.5]), "features": formula, "extra": st.just(1)},
-)  # fmt: skip
+    {
+        "model": st.sampled_from(["2pl", "3pl", "gpcm", "grm", "beta", "ordered_beta"]) | text,
+        "dimension": st.sampled_from(["reading", "writing"]) | text,
+    },
+    optional={
+        "categories": st.sampled_from([None, 2, 3, 4, 10**9, -1, 64, 2.5]),
+        "features": formula,
+        "extra": st.just(1),
+    },
+)
+dimensions = st.just(["reading", "writing"]) | st.lists(text, max_size=3)
+options = st.dictionaries(st.sampled_from(["min_anchors", "delta", "x"]), st.sampled_from([0, -1, 3, 1e308]))
 programme = st.fixed_dictionaries(
-    {"bank": st.fixed_dictionaries({"dimensions": st.just(["reading", "writing"]) | st.lists(text, max_size=3)},
-                                   optional={"reference": text, "name": text}),
-     "groups": st.dictionaries(st.sampled_from(["vocabulary", "essay"]) | text, group, max_size=3)},
-    optional={"linking": st.dictionaries(st.sampled_from(["min_anchors", "delta", "x"]), st.sampled_from([0, -1, 3, 1e308])),
-              "data": st.fixed_dictionaries({"duplicates": st.sampled_from(["error", "first", "mean", "x"])})},
-)  # fmt: skip
+    {
+        "bank": st.fixed_dictionaries({"dimensions": dimensions}, optional={"reference": text, "name": text}),
+        "groups": st.dictionaries(st.sampled_from(["vocabulary", "essay"]) | text, group, max_size=3),
+    },
+    optional={
+        "linking": options,
+        "data": st.fixed_dictionaries({"duplicates": st.sampled_from(["error", "first", "mean", "x"])}),
+    },
+)
 number = st.sampled_from([0.0, 1.0, 2.0, 3.0, 0.5, -1.0, 1e308, float("nan"), float("inf")])
 item_id = st.sampled_from(["v00", "v01", "e00", "v05", "é", "=2+3", "001", " v00"]) | text
 
