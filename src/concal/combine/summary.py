@@ -24,6 +24,7 @@ from concal.combine.moments import Moments, item_moments
 from concal.combine.wobble import metric_wobble, without_wobble
 from concal.errors import DataError, LinkError, first_few
 from concal.link.result import Link
+from concal.link.transform import used_draws
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -161,15 +162,14 @@ def summarise_period(
     """
     _check(calibration, link)
     correct = finite_draw_correction and not literal
-    which = linked_draws(calibration.n_draws, None if link is None else link.A.shape[0], literal)
-    own_draws = calibration.n_draws
-    s = own_draws if which is None else which.shape[0]
+    draws, rows = linked_draws(calibration, link, literal)
+    which = None if draws.size == calibration.n_draws else draws
     warnings: list[str] = []
     own: dict[str, Moments] = {}
     linked: dict[str, Moments] = {}
     constants: dict[str, tuple[Array, Array] | None] = {}
     for name, group in calibration.groups.items():
-        constants[name] = _constants(calibration, link, group.dimension, s)
+        constants[name] = _constants(link, group.dimension, rows)
         own[name], linked[name] = item_moments(group, constants[name], which, calibration.period)
     seen = {name: (g.n_responses > 0).astype(np.float64) for name, g in calibration.groups.items()}
     shared = np.zeros((len(calibration.dimensions), 2, 2))
@@ -193,31 +193,31 @@ def summarise_period(
         covariance,
         shared,
         linked=link is not None or target == calibration.period,
-        n_draws=s,
+        n_draws=draws.size,
         warnings=tuple(warnings),
     )
 
 
-def linked_draws(n_draws: int, n_linked: int | None, literal: bool) -> npt.NDArray[np.intp] | None:
-    """Which kept draws were linked: all, or as many as the link has, evenly spread over the chains."""
-    n = n_draws if n_linked is None else n_linked
-    if literal and n_linked in (None, n_draws):
-        n = min(n, PAPER_DRAWS)
-    if n == n_draws:
-        return None
-    return np.asarray(np.arange(n) * n_draws // n, dtype=np.intp)
+def linked_draws(
+    calibration: Calibration, link: Link | None, literal: bool
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Which kept draws the linked moments use, and the rows of the link that belong to them.
+
+    All linked draws; with the paper's option 200 of them, evenly spread.
+    """
+    n = calibration.n_draws
+    draws = np.arange(n) if link is None else used_draws(link, n)
+    rows = np.arange(draws.size)
+    if literal and draws.size > PAPER_DRAWS:
+        rows = np.arange(PAPER_DRAWS) * draws.size // PAPER_DRAWS
+    return np.asarray(draws[rows], dtype=np.intp), np.asarray(rows, dtype=np.intp)
 
 
-def _constants(
-    calibration: Calibration, link: Link | None, dimension: str, n_linked: int
-) -> tuple[Array, Array] | None:
+def _constants(link: Link | None, dimension: str, rows: npt.NDArray[np.intp]) -> tuple[Array, Array] | None:
     if link is None:
         return None
     k = link.dimensions.index(dimension)
-    A, B = link.A[:, k], link.B[:, k]
-    if A.shape[0] != n_linked:  # the link has all draws, the paper's option wants an even subset
-        rows = np.arange(n_linked) * A.shape[0] // n_linked
-        A, B = A[rows], B[rows]
+    A, B = link.A[rows, k], link.B[rows, k]
     return None if np.all(A == 1.0) and np.all(B == 0.0) else (np.asarray(A), np.asarray(B))
 
 
