@@ -7,7 +7,8 @@ Ours: :math:`\eta = a(\theta - d)`. R mirt and flexMIRT write slopes and interce
 - partial credit (mirt's gpcm): :math:`P(X = k) \propto \exp(k a\theta + d'_k)`,
   :math:`d'_k = -k a d - \sum_{l \le k} c_l`.
 
-A response model that is not in these tables has no counterpart there; its items are named as left out.
+Which of these an item is, is seen from its probabilities, not from the name of its response model. A model that fits
+none of them has no counterpart there, and its items are named as left out.
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+from scipy.special import logsumexp
 
 from concal.combine.result import Consensus, GroupConsensus
 from concal.errors import DataError, first_few
+from concal.response import ResponseModel
 from concal.response.natural import natural_from_xi
 
 Array = npt.NDArray[np.float64]
@@ -29,50 +32,65 @@ CATSIM_COLUMNS = ("a", "b", "c", "d")
 
 
 class Words(NamedTuple):
-    """How other software names a response model, and its intercepts (items, k) from ours."""
+    """How other software calls a group's items, and their intercepts (items, k)."""
 
     mirt: str
     flexmirt: int | None
-    intercepts: Callable[[Natural], Array]
+    intercepts: Array
 
 
-def _single(natural: Natural) -> Array:
-    return (-natural["a"] * natural["d"])[:, None]
+def describe(model: ResponseModel, mean: Array, natural: Natural) -> Words | None:
+    """The words for items at xi = `mean`; None where their curves are of no known kind."""
+    if model.n_categories is None or "a" not in natural:
+        return None
+    if set(natural) <= {"a", "d", "c"}:
+        return _right_wrong(model, mean, natural)
+    a = natural["a"][:, None]
+    at_0, at_1 = (_log_probabilities(model, mean, theta) for theta in (0.0, 1.0))
+    graded = [_upper_logits(p) for p in (at_0, at_1)]
+    if np.allclose(graded[1] - graded[0], a, rtol=1e-6, atol=1e-8):
+        return Words("graded", 2, graded[0])
+    steps = [np.diff(p, axis=1) for p in (at_0, at_1)]
+    if np.allclose(steps[1] - steps[0], a, rtol=1e-6, atol=1e-8):
+        return Words("gpcm", None, np.cumsum(steps[0], axis=1))
+    return None
 
 
-def _steps(natural: Natural) -> Array:
-    names = [name for name in natural if name.startswith("c_")]
-    return np.stack([natural[name] for name in names], axis=1)
+def _right_wrong(model: ResponseModel, mean: Array, natural: Natural) -> Words | None:
+    guess = natural.get("c", np.zeros(mean.shape[0]))
+    for theta in (-1.0, 0.5):
+        ours = model.expected_score(np.full(mean.shape[0], theta), mean)
+        theirs = guess + (1.0 - guess) / (1.0 + np.exp(-natural["a"] * (theta - natural["d"])))
+        if not np.allclose(ours, theirs, rtol=1e-8, atol=1e-10):
+            return None
+    intercepts = (-natural["a"] * natural["d"])[:, None]
+    return Words("3PL", 1, intercepts) if "c" in natural else Words("2PL", 2, intercepts)
 
 
-def _graded(natural: Natural) -> Array:
-    return _single(natural) - _steps(natural)
+def _log_probabilities(model: ResponseModel, mean: Array, theta: float) -> Array:
+    """log P(X = k), (items, categories)."""
+    n, abilities = mean.shape[0], np.full(mean.shape[0], theta)
+    scores = range(model.n_categories or 0)
+    return np.stack([model.log_likelihood(np.full(n, float(k)), abilities, mean) for k in scores], axis=1)
 
 
-def _partial_credit(natural: Natural) -> Array:
-    steps = _steps(natural)
-    return _single(natural) * np.arange(1, steps.shape[1] + 1) - np.cumsum(steps, axis=1)
-
-
-WORDS: dict[str, Words] = {
-    "2pl": Words("2PL", 2, _single),
-    "3pl": Words("3PL", 1, _single),
-    "grm": Words("graded", 2, _graded),
-    "gpcm": Words("gpcm", None, _partial_credit),
-}
+def _upper_logits(log_p: Array) -> Array:
+    """logit P(X >= k), k = 1, 2, ..."""
+    k = range(1, log_p.shape[1])
+    return np.stack([logsumexp(log_p[:, j:], axis=1) - logsumexp(log_p[:, :j], axis=1) for j in k], axis=1)
 
 
 _Known = tuple[GroupConsensus, Words, Natural]
 
 
-def _known(consensus: Consensus, use: Callable[[Words, Natural], bool]) -> tuple[list[_Known], tuple[str, ...]]:
+def _known(consensus: Consensus, use: Callable[[Words], bool]) -> tuple[list[_Known], tuple[str, ...]]:
     """Groups the other software has a model for, and the ids of all other items."""
     found: list[_Known] = []
     left_out: list[str] = []
     for group in consensus.groups.values():
-        words = WORDS.get(group.model.name)
         natural = natural_from_xi(group.model, group.mean)
-        if words is not None and use(words, natural):
+        words = describe(group.model, group.mean, natural)
+        if words is not None and use(words):
             found.append((group, words, natural))
         else:
             left_out.extend(group.item_ids)
@@ -83,7 +101,7 @@ def _known(consensus: Consensus, use: Callable[[Words, Natural], bool]) -> tuple
 
 def catsim_table(consensus: Consensus) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """item_id and catsim's columns: a discrimination, b difficulty, c guessing, d upper asymptote (1)."""
-    found, left_out = _known(consensus, lambda words, natural: set(natural) <= {"a", "d", "c"})
+    found, left_out = _known(consensus, lambda words: words.intercepts.shape[1] == 1)
     frames = [
         pl.DataFrame(
             {
@@ -107,11 +125,11 @@ def catsim_matrix(consensus: Consensus) -> tuple[Array, tuple[str, ...]]:
 
 def mirt_table(consensus: Consensus) -> tuple[pl.DataFrame, tuple[str, ...]]:
     """One row per parameter as in mirt's `mod2values`: item, class, name, value, est; fixed, for use as anchors."""
-    found, left_out = _known(consensus, lambda words, natural: True)
+    found, left_out = _known(consensus, lambda words: True)
     slots = {dimension: f"a{k + 1}" for k, dimension in enumerate(consensus.dimensions)}
     rows: list[tuple[str, str, str, float]] = []
     for group, words, natural in found:
-        intercepts = words.intercepts(natural)
+        intercepts = words.intercepts
         names = ["d"] if intercepts.shape[1] == 1 else [f"d{k + 1}" for k in range(intercepts.shape[1])]
         for j, item in enumerate(group.item_ids):
             for dimension, slot in slots.items():
@@ -131,10 +149,10 @@ def flexmirt_lines(consensus: Consensus) -> tuple[list[str], tuple[str, ...]]:
     Code 1 (3PL): logit of guessing, intercept, slopes; code 2 (graded, two categories for right/wrong): intercepts,
     slopes. One slope per dimension, zero but for the item's own.
     """
-    found, left_out = _known(consensus, lambda words, natural: words.flexmirt is not None)
+    found, left_out = _known(consensus, lambda words: words.flexmirt is not None)
     lines = []
     for group, words, natural in found:
-        intercepts = words.intercepts(natural)
+        intercepts = words.intercepts
         own = consensus.dimensions.index(group.dimension)
         for j, item in enumerate(group.item_ids):
             if any(c in item for c in "\t\r\n"):
