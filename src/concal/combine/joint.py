@@ -203,7 +203,7 @@ def _fit(posterior: JointPosterior, theta: Array, options: JointOptions) -> tupl
 
 def _default_draws(posterior: JointPosterior) -> int:
     work = sum((g.n_pairs + g.n_items) * g.p for g in posterior.groups.values())
-    return int(np.clip(6e7 // max(work, 1), 100, 800)) // 4 * 4
+    return int(np.clip(2.5e7 // max(work, 1), 100, 800)) // 4 * 4
 
 
 def _sample(posterior: JointPosterior, mode: Mode, options: JointOptions, seed: int) -> tuple[ItemMixture, Chains]:

@@ -43,7 +43,7 @@ def sample_joint(
     draws: int,
     rng: np.random.Generator,
     chains: int = 4,
-    warmup: int = 30,
+    warmup: int = 20,
 ) -> Chains:
     """Draw from the marginal posterior of links and populations; `visit` sees every kept state with its items.
 
@@ -62,7 +62,7 @@ def sample_joint(
         while not np.isfinite(at.value):
             z *= 0.5
             at = evaluate(posterior, mode.theta + back @ z, here)
-        n_warm = warmup if chain == 0 else max(5, warmup // 4)
+        n_warm = warmup if chain == 0 else max(4, warmup // 5)
         for i in range(n_warm + kept.shape[1]):
             momentum = np.asarray(rng.standard_normal(free.shape[0]) * free)
             length = int(rng.integers(2, 5))
