@@ -64,7 +64,7 @@ def test_estimated_population_agrees_with_the_pooled_sampler():
 def test_unknown_links_are_found_and_their_uncertainty_is_right():
     """Links unknown, no item of the last period in the reference: placed through the period between."""
     z, errors = [], []
-    for seed in range(6):
+    for seed in range(4):
         world = make_world(seed=60 + seed, n_items=120, n_periods=3, links=True, share=1.0, error=(0.2, 0.5))
         n = 120
         keep = [range(80), range(40, n), range(80, n)]
@@ -135,6 +135,7 @@ def test_sampler_and_laplace_agree_and_repeat():
     np.testing.assert_allclose(a.sd / b.sd, 1.0, atol=0.1)
 
 
+@pytest.mark.slow
 def test_two_hundred_features_jointly():
     from test_analytic import sampled_period_cheap
 
