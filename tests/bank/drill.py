@@ -169,6 +169,7 @@ def kills(folder: Path, n: int, seed: int) -> dict[str, Any]:
         result = finish(*forked(lambda: after_kill(path)))
         counts[judge(result, old, new)] += 1
         counts["left_in_data"] += bool(result["first"]["unknown"])
+        print(counts, file=sys.stderr, flush=True)
     return {**counts, "seconds": seconds}
 
 

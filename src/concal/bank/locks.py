@@ -9,14 +9,17 @@ from types import TracebackType
 
 
 class FileLock:
-    """An exclusive lock on a small file; `held` says whether it was free.
+    """An exclusive lock on a small file or a folder; `held` says whether it was free.
 
     The operating system drops the lock when the process ends in whatever way, so a lock that can be taken means that
     its last owner is gone.
     """
 
     def __init__(self, path: Path, *, wait: bool = False) -> None:
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        if path.is_dir() and sys.platform != "win32":  # a folder can be locked itself, without a file in it
+            self._handle = os.open(path, os.O_RDONLY)
+        else:
+            self._handle = os.open(path / "lock" if path.is_dir() else path, os.O_RDWR | os.O_CREAT, 0o644)
         self.held = _take(self._handle, wait)
         if not self.held:
             os.close(self._handle)

@@ -169,6 +169,8 @@ class Part:
         try:
             self._file = store.path(entry).open("rb")
             size = self._file.seek(0, io.SEEK_END)
+        except FileNotFoundError:
+            raise BankError(damaged(entry, "it is missing")) from None
         except OSError as error:
             raise BankError(damaged(entry, error.strerror or str(error))) from None
         if size != entry.bytes:

@@ -182,12 +182,11 @@ class Transaction:
         self._published: list[Path] = []
         with disk_errors(f"preparing a commit in {store.work}"):
             store.work.mkdir(exist_ok=True)
-            fresh = store.work / f"new-{self.id}"  # gets its name once locked, so that no sweep takes it for dead
-            fresh.mkdir()
-            self._lock = FileLock(fresh / "lock")
-            (fresh / "files").mkdir()
-            (fresh / "base").write_text(str(base), encoding="ascii")
-            fresh.rename(self.folder)
+            with FileLock(store.work, wait=True):  # no sweep between making the folder and locking it
+                self.folder.mkdir()
+                self._lock = FileLock(self.folder / "lock")
+            (self.folder / "files").mkdir()
+            (self.folder / "base").write_text(str(base), encoding="ascii")
 
     @classmethod
     def begin(cls, store: Store) -> Transaction:

@@ -144,21 +144,20 @@ def read_calibration(reader: FolderReader) -> Calibration:
 
 def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any]) -> dict[str, Float32]:
     """Draws of every group in a file: (chain, draw, item, parameter); `content` describes the groups."""
-    table = reader.table(key)
-    found: dict[str, Float32] = {}
-    start = 0
     with reader.part(key) as part:
         chains, draws = int(str(part.meta["chains"])), int(str(part.meta["draws"]))
-        order = dict.fromkeys(str(row_group[0]) for row_group in part.meta["row_groups"])  # type: ignore[attr-defined]
-    for name in order:
+        row_groups: list[tuple[str, int, int]] = part.meta["row_groups"]  # type: ignore[assignment]
+    file = reader.parquet(key)
+    found: dict[str, Float32] = {}
+    for number, (name, start, end) in enumerate(row_groups):
         described = content["groups"][name]
-        n, parameters = described["n_items"], described["plain"]["model"]["parameters"]
-        xi = np.empty((chains, draws, n, len(parameters)), dtype=np.float32)
-        for k, parameter in enumerate(parameters):
-            xi[:, :, :, k] = _matrix(table.column(parameter).slice(start, n)).T.reshape(chains, draws, n)
-        found[name] = xi
-        start += n
-    return found
+        parameters = described["plain"]["model"]["parameters"]
+        if name not in found:
+            found[name] = np.empty((chains * draws, described["n_items"], len(parameters)), dtype=np.float32)
+        if end > start:  # one row group after the other: the transposed block stays in the cache
+            table = file.read_row_group(number, columns=parameters)
+            found[name][:, start:end] = np.stack([_matrix(table.column(p)).T for p in parameters], axis=-1)
+    return {name: xi.reshape(chains, draws, *xi.shape[1:]) for name, xi in found.items()}
 
 
 def _matrix(column: pa.ChunkedArray) -> Float32:

@@ -22,15 +22,17 @@ def sweep(store: Store) -> list[Path]:
     folders it moved to ``data/`` are removed unless a snapshot newer than the one it began on carries its id.
     """
     removed: list[Path] = []
-    for folder in sorted(store.work.glob("commit-*")):
-        try:
-            lock = FileLock(folder / "lock")
-        except OSError:
-            continue  # just removed by its owner, or a read-only bank
-        with lock:
-            if not lock.held:
-                continue
-            removed += _clear_dead(store, folder)
+    if not any(store.work.glob("commit-*")):
+        return removed
+    with disk_errors(f"clearing {store.work}"), FileLock(store.work, wait=True):
+        for folder in sorted(store.work.glob("commit-*")):
+            try:
+                lock = FileLock(folder / "lock")
+            except FileNotFoundError:
+                continue  # just removed by its owner
+            with lock:
+                if lock.held:
+                    removed += _clear_dead(store, folder)
     return removed
 
 
@@ -189,7 +191,7 @@ def prune(store: Store, *, keep: int | None = None, grace_days: float = 7.0, dry
 
 def _clear_stale_work(store: Store, oldest: float) -> None:
     """Checkpoints of calibrations nobody went on with."""
-    for path in [*sorted(store.work.glob("calibration-*")), *sorted(store.work.glob("new-*"))]:
+    for path in sorted(store.work.glob("calibration-*")):
         if path.is_dir() and path.stat().st_mtime <= oldest:
             with FileLock(path / "lock") as lock:
                 if lock.held:
