@@ -7,9 +7,11 @@ all units integrated out: it is centred for well-observed units and non-centred 
 
 Proposals are autoregressive around the mean and covariance (m, S) of phi learned in warm-up,
 
-.. math:: \phi' = m + \sqrt{1 - \epsilon^2} (\phi - m) + \epsilon S^{1/2} z ,
+.. math:: \phi' = m + \sqrt{1 - \epsilon^2} (\phi - m) + \epsilon w^{-1/2} S^{1/2} z ,
 
-which leaves N(m, S) invariant, so the better it is known the larger the steps; epsilon adapts in warm-up. Few
+with w drawn from its conditional given phi under a Student-t reference t(m, S). That leaves t(m, S) invariant: the
+better it is known the larger the steps, and steps grow in the tails, where a variance comes close to zero. Epsilon
+adapts in warm-up. Few
 coordinates allow large steps: beta is left to its Gibbs step (moving it along as well halved the effective draws of
 Sigma where half of the items had six responses and ten features).
 """
@@ -29,10 +31,12 @@ from concal.response.lanes import LANES
 Array = npt.NDArray[np.float64]
 TARGET_ACCEPTANCE = 0.35
 LEARN_EVERY = 40
+TAIL_DF = 4.0
+SMALL_GROUP, SMALL_GROUP_MOVES = 300, 3  # few items say least about Sigma, and moving them costs next to nothing
 
 
 class Reference:
-    """The Gaussian N(m, S) of phi and the step epsilon, learned in warm-up and then frozen."""
+    """The Student-t reference t(m, S) of phi and the step epsilon, learned in warm-up and then frozen."""
 
     def __init__(self, size: int) -> None:
         self.history: list[Array] = []
@@ -48,17 +52,18 @@ class Reference:
         n, k = recent.shape
         shrink = k / (k + n / 4.0)
         S = (1.0 - shrink) * S + shrink * np.diag(np.diag(S)) + 1e-10 * np.eye(k)
-        self.factor = np.linalg.cholesky(1.2 * S)
+        self.factor = np.linalg.cholesky(S)
         self.ready = True
 
     def propose(self, phi: Array, rng: np.random.Generator) -> tuple[Array, Array]:
-        """New phi (LANES, size) and log N(phi) - log N(phi'), the reference's part of the Metropolis ratio."""
-        keep = np.sqrt(1.0 - self.epsilon**2)
-        noise = rng.standard_normal(phi.shape) @ self.factor.T
-        new = self.mean + keep * (phi - self.mean) + self.epsilon * noise
-        old_z = np.linalg.solve(self.factor, (phi - self.mean).T)
-        new_z = np.linalg.solve(self.factor, (new - self.mean).T)
-        return new, 0.5 * ((new_z**2).sum(axis=0) - (old_z**2).sum(axis=0))
+        """New phi (LANES, size) and log t(phi) - log t(phi'), the reference's part of the Metropolis ratio."""
+        k = phi.shape[1]
+        old = (np.linalg.solve(self.factor, (phi - self.mean).T) ** 2).sum(axis=0)
+        weight = rng.standard_gamma((TAIL_DF + k) / 2.0, size=LANES) / ((TAIL_DF + old) / 2.0)
+        noise = rng.standard_normal(phi.shape) @ self.factor.T / np.sqrt(weight)[:, None]
+        new_phi = self.mean + np.sqrt(1.0 - self.epsilon**2) * (phi - self.mean) + self.epsilon * noise
+        new = (np.linalg.solve(self.factor, (new_phi - self.mean).T) ** 2).sum(axis=0)
+        return new_phi, 0.5 * (TAIL_DF + k) * (np.log1p(new / TAIL_DF) - np.log1p(old / TAIL_DF))
 
     def adapt(self, yes: npt.NDArray[np.bool_]) -> None:
         """Larger steps when accepted often, smaller when not."""
@@ -108,13 +113,14 @@ class ItemTransport:
         self.sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
-        """One move per group; while adapting also learn."""
+        """Move every group; while adapting also learn."""
         for k, (g, s) in enumerate(zip(self.layout.groups, state.groups, strict=True)):
             reference, sketch = self.references[k], self.sketches[k]
             if reference.ready:
-                yes = self._move_group(k, g, s, state, steps, rng)
-                if adapting:
-                    reference.adapt(yes)
+                for _ in range(SMALL_GROUP_MOVES if g.n_items < SMALL_GROUP else 1):
+                    yes = self._move_group(k, g, s, state, steps, rng)
+                    if adapting:
+                        reference.adapt(yes)
             if adapting:
                 reference.history.append(pack(s.sigma))
                 sketch.see(s.xi)
