@@ -1,7 +1,8 @@
 """Calibration of one period: draws on the period's own metric.
 
 ``concal.calibrate`` names both this package and the function people call. Importing any module of the package binds the
-name to the package, so the package itself is callable: ``concal.calibrate(...)`` is `concal.calibrate.period.calibrate` either way.
+name to the package, so the package itself is callable: ``concal.calibrate(...)`` is
+`concal.calibrate.period.calibrate` either way.
 """
 
 from __future__ import annotations
