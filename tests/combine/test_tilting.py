@@ -81,6 +81,9 @@ def test_without_draws_nothing_is_tilted(skewed_programme):
     summaries = [summarise_period(c, link, reference="P1") for c, link in pairs[:2]]
     consensus = combine(summaries, method="joint", options=JointOptions(draws=8))
     assert "tilted" not in consensus.diagnostics.columns
+    stored = {c.period: c for c, _ in pairs[:1]}
+    partly = combine(summaries, method="joint", options=JointOptions(draws=8), calibrations=stored)
+    assert set(partly.diagnostics.filter("tilted")["period"]) == {"P1"}
 
 
 def test_pareto_k_of_known_tails():

@@ -30,6 +30,7 @@ def combine(
     items: Mapping[str, NewItems] | None = None,
     literal: bool = False,
     options: JointOptions | None = None,
+    calibrations: Mapping[str, Calibration] | None = None,
 ) -> Consensus:
     """Combine calibrated, linked periods into the posterior of one pooled analysis.
 
@@ -48,7 +49,9 @@ def combine(
         The paper's plug-in choices, for comparison: 200 linked draws, plain covariances, Omega* = (Sigma*)^-1.
         Analytic method only.
     options : JointOptions
-        Of the joint method. Tilting needs draws, so it happens where calibrations were given.
+        Of the joint method.
+    calibrations : dict of period -> Calibration
+        Draws for the joint method's tilting where `periods` holds summaries; a period without draws keeps its factors.
 
     Returns
     -------
@@ -60,8 +63,9 @@ def combine(
         raise DataError(f'method must be "analytic" or "joint", not {method!r}')
     summaries = summarise_all(periods, spec, literal=literal)
     if method == "joint":
-        calibrations = {e[0].period: e[0] for e in periods if not isinstance(e, PeriodSummary)}
-        joint = combine_jointly(summaries, spec=spec, options=options, items=items, calibrations=calibrations)
+        given = {e[0].period: e[0] for e in periods if not isinstance(e, PeriodSummary)}
+        draws = {**(calibrations or {}), **given}
+        joint = combine_jointly(summaries, spec=spec, options=options, items=items, calibrations=draws)
         return _with_diagnostics(joint, summaries)
     consensus = consensus_from_totals(sum_periods(summaries, spec.half_life), items=items, literal=literal)
     return _with_diagnostics(consensus, summaries)
