@@ -31,7 +31,7 @@ _PUBLIC = {
     "LinkError": "concal.errors",
     "BankError": "concal.errors",
 }
-__all__ = [*_PUBLIC, "__version__"]  # noqa: PLE0604
+__all__ = [*_PUBLIC, "__version__"]
 
 if TYPE_CHECKING:
     from concal.errors import BankError as BankError
