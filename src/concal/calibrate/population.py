@@ -3,7 +3,7 @@ r"""Gibbs steps for what governs the units: beta and Sigma of each item group, t
 Priors (all weak and proper):
 
 - beta ~ N(0, I / tau) on the standardised design.
-- Sigma: half-t with 2 degrees of freedom on each SD (scale `PopulationPrior.sd`) and uniform correlations, as a scale
+- Sigma: half-t with 2 degrees of freedom on each SD (scale `PopulationPrior.sd`), each correlation uniform, as a scale
   mixture of inverse Wisharts: Sigma | a ~ IW(nu + p - 1, 2 nu diag(1/a)), 1/a_k ~ Gamma(1/2, scale A_k^2), nu = 2.
 - R of the first population: uniform over correlation matrices. The other populations (pooled fit only):
   mu ~ N(0, 10^2), R ~ IW(D + 2, I).

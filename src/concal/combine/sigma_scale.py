@@ -2,8 +2,9 @@ r"""Coordinates of Sigma for the joint posterior, and its weak prior in them.
 
 With the Cholesky factor L the coordinates are :math:`\psi_i = \log L_{ii}` and :math:`\kappa_{ij} = L_{ij} / L_{ii}`
 (i > j), row by row. Scaling a row leaves kappa alone, so the density has no spike where a variance goes to zero (it has
-one in plain log-Cholesky coordinates). Standard deviations are half-t (4 degrees of freedom, the response model's
-scale), the correlation matrix is LKJ(2): with :math:`s_i = L_{ii}\sqrt{1 + \sum_j\kappa_{ij}^2}`
+one in plain log-Cholesky coordinates). The prior is the calibration engine's: standard deviations are half-t (2 degrees
+of freedom, the response model's scale), the correlation matrix is uniform, LKJ(eta = 1): with
+:math:`s_i = L_{ii}\sqrt{1 + \sum_j\kappa_{ij}^2}`
 
 .. math:: \log\pi = \sum_i \Big[\log t(s_i) + \psi_i - (\eta - 1 + p / 2)\log(1 + \textstyle\sum_j\kappa_{ij}^2)\Big].
 """
@@ -14,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
-DEGREES = 4.0
-SHAPE = 2.0
+DEGREES = 2.0
+SHAPE = 1.0
 
 
 def sigma_root(coordinates: Array, p: int) -> Array:
