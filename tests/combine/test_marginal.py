@@ -83,7 +83,7 @@ def test_marginal_density_against_plain_linear_algebra():
 
 
 def test_sigma_prior_is_half_t_and_uniform_correlations_by_change_of_variables():
-    """The density in our coordinates equals half-t(2) times uniform correlations times a numerical Jacobian, up to a constant."""
+    """The density equals half-t(2) times uniform correlations times a numerical Jacobian, up to a constant."""
     scale = np.array([1.0, 0.3, 0.5])
     rng = np.random.default_rng(5)
 
