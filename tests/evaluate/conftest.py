@@ -1,4 +1,5 @@
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # pooled_worlds.py, with --import-mode=importlib
+HERE = Path(__file__).parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "report")]  # pooled_worlds.py and reported_bank.py

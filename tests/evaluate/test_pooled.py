@@ -1,0 +1,89 @@
+"""The pooled benchmark of a bank, with a made-up engine."""
+
+import polars as pl
+import pytest
+from reported_bank import PERIODS, SPEC, items_table, made_up, make_bank, responses_table, truth
+
+from concal.bank.bank import Bank
+from concal.errors import BankError, DataError
+from concal.evaluate import pooled
+from concal.evaluate.pooled import evaluate_bank, fit_pooled, stored_evaluation
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory):
+    return make_bank(tmp_path_factory.mktemp("evaluate") / "bank", n=40)
+
+
+@pytest.fixture(scope="module")
+def known():
+    rows = []
+    for item, group in items_table(40).select("item_id", "group").iter_rows():
+        names = SPEC.groups[group].response_model.parameters
+        rows += [(item, name, float(v)) for name, v in zip(names, truth(item, len(names)), strict=True)]
+    return pl.DataFrame(rows, schema=["item_id", "parameter", "value"], orient="row")
+
+
+def test_evaluation_is_kept_and_changes_no_item(bank, known):
+    before, version = bank.items(), bank.version
+    found = evaluate_bank(bank, truth=known, methods=("analytic",), calibrator=made_up)
+    assert bank.version == version + 1
+    assert found.version == version
+    assert bank.items().equals(before)
+    kept = stored_evaluation(Bank(bank.path))
+    assert kept.content() == found.content()
+    for name, frame in found.frames().items():
+        assert frame.equals(kept.frames()[name]), name
+    assert set(found.recovery["method"]) == {"analytic", "pooled"}
+    assert found.periods == PERIODS
+    assert set(found.cost["update_seconds"]) == set(PERIODS)
+    assert found.cost["pooled_peak_mib"] > 10
+    assert found.abilities.height == 2 * len(PERIODS)
+
+
+def test_interrupted_fit_finds_its_checkpoint_again(bank):
+    seen = []
+
+    def dies(data, spec, *, checkpoint, **more):
+        checkpoint.write_text("half done")
+        raise KeyboardInterrupt
+
+    def goes_on(data, spec, *, checkpoint, **more):
+        seen.append(checkpoint.read_text())
+        return made_up(data, spec, **more)
+
+    goes_on.__qualname__ = dies.__qualname__  # the same engine, run again
+    with pytest.raises(KeyboardInterrupt):
+        evaluate_bank(bank, methods=("analytic",), calibrator=dies, keep=False)
+    evaluate_bank(bank, methods=("analytic",), calibrator=goes_on, keep=False)
+    assert seen == ["half done"]
+    assert not list((bank.path / "work").glob("calibration-pooled-*/checkpoint"))
+
+
+def test_one_period_is_nothing_to_pool(tmp_path):
+    alone = make_bank(tmp_path / "bank", n=20, periods=PERIODS[:1])
+    with pytest.raises(BankError, match="needs at least two"):
+        evaluate_bank(alone, calibrator=made_up)
+
+
+def test_fit_pooled_hands_on_populations(monkeypatch):
+    monkeypatch.setattr(pooled, "_engine", lambda: made_up)
+    items = items_table(20)
+    found = fit_pooled({p: responses_table(items, p) for p in PERIODS}, items, SPEC, reference=PERIODS[1])
+    assert found.abilities.populations == (PERIODS[1], PERIODS[0], PERIODS[2])
+    assert found.period == "pooled"
+
+
+def test_fit_pooled_counts_returning_examinees_once(monkeypatch):
+    monkeypatch.setattr(pooled, "_engine", lambda: made_up)
+    items = items_table(20)
+    first = responses_table(items, PERIODS[0])
+    returning = pl.concat([responses_table(items, PERIODS[1]), first.head(100)])
+    found = fit_pooled({PERIODS[0]: first, PERIODS[1]: returning}, items, SPEC)
+    persons = found.abilities.person_ids
+    assert persons.n_unique() == persons.len()
+
+
+def test_nothing_to_fit_is_said():
+    with pytest.raises(DataError, match="no period was given"):
+        fit_pooled({}, items_table(5), SPEC)
