@@ -15,7 +15,7 @@ from concal.calibrate.population import (
 )
 from concal.calibrate.state import initial_state
 from concal.calibrate.sweep import UnitSteps, Workers
-from concal.calibrate.transport import pack, unpack
+from concal.calibrate.transport import log_density, pack, unpack
 from concal.response.lanes import LANES
 
 
@@ -88,7 +88,7 @@ def test_log_cholesky_coordinates_round_trip_and_jacobian():
     half = rng.standard_normal((LANES, 3, 3))
     sigma = half @ np.swapaxes(half, 1, 2) + np.eye(3)
     phi, mixing = pack(sigma), np.ones((LANES, 3))
-    back, log_prior = unpack(phi, mixing)
+    back, log_prior = unpack(phi, 3), log_density(phi, np.linalg.inv(sigma), mixing)
     np.testing.assert_allclose(back, sigma, rtol=1e-10)
     rows, cols = np.tril_indices(3)
     eps = 1e-6
@@ -98,7 +98,7 @@ def test_log_cholesky_coordinates_round_trip_and_jacobian():
             up, down = phi.copy(), phi.copy()
             up[lane, k] += eps
             down[lane, k] -= eps
-            difference = unpack(up, mixing)[0][lane] - unpack(down, mixing)[0][lane]
+            difference = unpack(up, 3)[lane] - unpack(down, 3)[lane]
             J[:, k] = difference[rows, cols] / (2 * eps)
         _, log_det = np.linalg.slogdet(sigma[lane])
         density = -0.5 * (NU + 6) * log_det - NU * np.trace(np.linalg.inv(sigma[lane]))

@@ -84,7 +84,11 @@ def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays["population"] = np.stack(trace.population)
     for name, reference, sketch in _transports(sampler):
         scalars["transport"][name] = {key: getattr(reference, key) for key in _REFERENCE} | {"count": sketch.count}
-        arrays |= {f"{name}_mean": reference.mean, f"{name}_factor": reference.factor}
+        arrays |= {
+            f"{name}_mean": reference.mean,
+            f"{name}_factor": reference.factor,
+            f"{name}_inverse": reference.inverse,
+        }
         if reference.history:
             arrays[f"{name}_history"] = np.stack(reference.history)
         arrays |= {f"{name}_{key}": getattr(sketch, key) for key in ("information", "pull", "total")}
@@ -112,7 +116,8 @@ def _restore(sampler: Sampler, arrays: dict[str, Any], scalars: dict[str, Any]) 
         for key in _REFERENCE:
             setattr(reference, key, saved[key])
         sketch.count = saved["count"]
-        reference.mean, reference.factor = arrays[f"{name}_mean"], arrays[f"{name}_factor"]
+        for key in ("mean", "factor", "inverse"):
+            setattr(reference, key, arrays[f"{name}_{key}"])
         reference.history = list(arrays[f"{name}_history"]) if f"{name}_history" in arrays else []
         for key in ("information", "pull", "total"):
             setattr(sketch, key, arrays[f"{name}_{key}"])

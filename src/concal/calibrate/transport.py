@@ -18,6 +18,8 @@ Sigma where half of the items had six responses and ten features).
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -32,7 +34,7 @@ Array = npt.NDArray[np.float64]
 TARGET_ACCEPTANCE = 0.35
 LEARN_EVERY = 40
 TAIL_DF = 4.0
-SMALL_GROUP, SMALL_GROUP_MOVES = 300, 3  # few items say least about Sigma, and moving them costs next to nothing
+SMALL_GROUP, SMALL_GROUP_MOVES = 300, 2  # few items say least about Sigma, and moving them costs next to nothing
 
 
 class Reference:
@@ -40,7 +42,9 @@ class Reference:
 
     def __init__(self, size: int) -> None:
         self.history: list[Array] = []
-        self.mean, self.factor = np.zeros(size), np.zeros((size, size))
+        self.mean = np.zeros(size)
+        self.factor: npt.NDArray[np.floating] = np.zeros((size, size))  # of S, and its inverse
+        self.inverse: npt.NDArray[np.floating] = np.zeros((size, size))
         self.epsilon, self.ready, self.trials, self.accepted = 0.5, False, 0, 0.0
 
     def learn(self) -> None:
@@ -53,16 +57,17 @@ class Reference:
         shrink = k / (k + n / 4.0)
         S = (1.0 - shrink) * S + shrink * np.diag(np.diag(S)) + 1e-10 * np.eye(k)
         self.factor = np.linalg.cholesky(S)
+        self.inverse = np.linalg.inv(self.factor)
         self.ready = True
 
     def propose(self, phi: Array, rng: np.random.Generator) -> tuple[Array, Array]:
         """New phi (LANES, size) and log t(phi) - log t(phi'), the reference's part of the Metropolis ratio."""
         k = phi.shape[1]
-        old = (np.linalg.solve(self.factor, (phi - self.mean).T) ** 2).sum(axis=0)
+        old = (((phi - self.mean) @ self.inverse.T) ** 2).sum(axis=1)
         weight = rng.standard_gamma((TAIL_DF + k) / 2.0, size=LANES) / ((TAIL_DF + old) / 2.0)
         noise = rng.standard_normal(phi.shape) @ self.factor.T / np.sqrt(weight)[:, None]
         new_phi = self.mean + np.sqrt(1.0 - self.epsilon**2) * (phi - self.mean) + self.epsilon * noise
-        new = (np.linalg.solve(self.factor, (new_phi - self.mean).T) ** 2).sum(axis=0)
+        new = (((new_phi - self.mean) @ self.inverse.T) ** 2).sum(axis=1)
         return new_phi, 0.5 * (TAIL_DF + k) * (np.log1p(new / TAIL_DF) - np.log1p(old / TAIL_DF))
 
     def adapt(self, yes: npt.NDArray[np.bool_]) -> None:
@@ -148,12 +153,12 @@ class ItemTransport:
     ) -> npt.NDArray[np.bool_]:
         phi = pack(s.sigma)
         new_phi, ratio = self.references[k].propose(phi, rng)
-        sigma, log_prior = unpack(new_phi, s.sd_mixing)
-        ratio = ratio + log_prior - unpack(phi, s.sd_mixing)[1]
-        precision, new_precision = _lanes_last(np.linalg.inv(s.sigma)), _lanes_last(np.linalg.inv(sigma))
-        _, log_det = np.linalg.slogdet(s.sigma)
-        _, new_log_det = np.linalg.slogdet(sigma)
-        ratio = ratio - 0.5 * g.n_items * (new_log_det - log_det)
+        sigma = unpack(new_phi, g.p)
+        inverse, new_inverse = np.linalg.inv(s.sigma), np.linalg.inv(sigma)
+        ratio = ratio + log_density(new_phi, new_inverse, s.sd_mixing) - log_density(phi, inverse, s.sd_mixing)
+        diagonal = _lower(g.p)[2]
+        ratio = ratio - g.n_items * (new_phi[:, diagonal] - phi[:, diagonal]).sum(axis=1)  # log|Sigma| / 2 per item
+        precision, new_precision = _lanes_last(inverse), _lanes_last(new_inverse)
         moved = np.empty_like(s.xi)
         new_ll = np.empty((g.n_items, LANES))
         sketch = self.sketches[k]
@@ -255,26 +260,36 @@ class AbilityTransport:
 def pack(sigma: Array) -> Array:
     """Log-Cholesky coordinates of Sigma, (LANES, p(p+1)/2): the lower triangle by rows, the diagonal in logs."""
     L: Array = np.asarray(np.linalg.cholesky(sigma), dtype=np.float64)
-    rows, cols = np.tril_indices(L.shape[-1])
-    values = L[:, rows, cols]
-    values[:, rows == cols] = np.log(values[:, rows == cols])
-    return np.ascontiguousarray(values)
+    rows, cols, diagonal = _lower(L.shape[-1])
+    values = np.ascontiguousarray(L[:, rows, cols])
+    values[:, diagonal] = np.log(values[:, diagonal])
+    return values
 
 
-def unpack(phi: Array, sd_mixing: Array) -> tuple[Array, Array]:
-    """Sigma and the log prior density of phi, given the half-t scales."""
-    p = sd_mixing.shape[1]
-    rows, cols = np.tril_indices(p)
+def unpack(phi: Array, p: int) -> Array:
+    """Sigma from its log-Cholesky coordinates."""
+    rows, cols, diagonal = _lower(p)
     values = phi.copy()
-    log_diagonal = values[:, rows == cols]
-    values[:, rows == cols] = np.exp(log_diagonal)
+    values[:, diagonal] = np.exp(values[:, diagonal])
     L = np.zeros((LANES, p, p))
     L[:, rows, cols] = values
-    sigma = L @ np.swapaxes(L, 1, 2)
-    inverse = np.diagonal(np.linalg.inv(sigma), axis1=1, axis2=2)
-    log_prior = -(NU + 2 * p) * log_diagonal.sum(axis=1) - (NU / sd_mixing * inverse).sum(axis=1)
-    log_prior += ((p - np.arange(p) + 1.0) * log_diagonal).sum(axis=1)  # d Sigma / d phi
-    return sigma, log_prior
+    return L @ np.swapaxes(L, 1, 2)
+
+
+def log_density(phi: Array, inverse: npt.NDArray[np.floating], sd_mixing: Array) -> Array:
+    """Log prior density of phi (up to a constant), given Sigma^-1 and the half-t scales."""
+    p = sd_mixing.shape[1]
+    log_diagonal = phi[:, _lower(p)[2]]
+    trace = (NU / sd_mixing * np.diagonal(inverse, axis1=1, axis2=2)).sum(axis=1)
+    # |Sigma|^-(NU + 2p)/2, then d Sigma / d phi
+    return ((p - np.arange(p) + 1.0 - NU - 2 * p) * log_diagonal).sum(axis=1) - trace
+
+
+@cache
+def _lower(p: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows and columns of a lower triangle, and where its diagonal is among them."""
+    rows, cols = np.tril_indices(p)
+    return rows, cols, np.flatnonzero(rows == cols)
 
 
 def _lanes_last(matrices: npt.NDArray[np.floating]) -> npt.NDArray[np.floating]:
