@@ -74,7 +74,9 @@ def attention(
                 f"the pooled fit compares version {evaluation.version}; the bank is at {version} now",
             )
         )
-    return tuple(sorted(dict.fromkeys(found), key=lambda notice: notice.level != "problem"))
+    late = {"drift": 0, "consensus": 1, "links": 2, "agreement": 3}  # the whole bank before single periods
+    order = sorted(dict.fromkeys(found), key=lambda n: (n.level != "problem", late.get(n.section, 4)))
+    return tuple(order)
 
 
 def drifted(drift: pl.DataFrame) -> pl.DataFrame:

@@ -78,7 +78,7 @@ const figureMakers = {
   anchors(host) {
     const table = frame("anchors");
     if (!table || !table.n) { host.append(el("p", {}, "No anchors: the bank has one period.")); return () => {}; }
-    const why = i => table.value("kept", i) ? "kept" : `dropped: ${table.value("dropped_by", i) || "unknown"}`;
+    const why = i => table.value("kept", i) ? "kept" : `dropped: ${{ rhat: "R-hat" }[table.value("dropped_by", i)] || table.value("dropped_by", i) || "unknown"}`;
     const kinds = distinct(table.rows().map(why)).sort((a, b) => (b === "kept") - (a === "kept"));
     const counts = () => {
       const found = new Map();
