@@ -22,6 +22,7 @@ from concal.spec import CalibrationSpec
 NEWTON_START = 30
 WARMUP = 250
 FIRST_BLOCK = 250
+FEWEST_SWEEPS = 20  # sampled even when a limit cuts the warm-up short
 CHECKPOINT_SECONDS = 60.0
 
 
@@ -94,7 +95,10 @@ class Sampler:
         started, saved = time.monotonic() - self.seconds, time.monotonic()
         try:
             while True:
-                if self.trace.due and self._done(report, started):
+                limit = self._limit()
+                if limit and self.state.sweep < self.warmup_end:
+                    self.warmup_end = self.state.sweep + 1  # no time left to warm up: sample what there is
+                if (self.trace.due or (limit and self.trace.sweeps >= FEWEST_SWEEPS)) and self._done(limit):
                     return self.converged
                 self.sweep()
                 self._keep()
@@ -122,15 +126,19 @@ class Sampler:
         """Whether every target held at the last check."""
         return self.trace.converged
 
-    def _done(self, report: Report | None, started: float) -> bool:
+    def _limit(self) -> str | None:
+        """The option that ends the run now, if any."""
+        if self.spec.max_minutes is not None and self.seconds > 60.0 * self.spec.max_minutes:
+            return "max_minutes"
+        return "max_sweeps" if self.state.sweep >= self.spec.max_sweeps else None
+
+    def _done(self, limit: str | None) -> bool:
         """Check the targets; prolong the warm-up when the chains had not met, else plan the next check."""
         trace, spec = self.trace, self.spec
         trace.check(spec)
         if trace.converged:
             return True
-        out_of_time = spec.max_minutes is not None and self.seconds > 60.0 * spec.max_minutes
-        if self.state.sweep >= spec.max_sweeps or out_of_time:
-            limit = "max_minutes" if out_of_time else "max_sweeps"
+        if limit:
             self.warnings.append(f"stopped at {limit} before the targets held: {trace.shortfall(spec)}")
             return True
         if trace.max_rhat > 1.1 and trace.sweeps >= self.warmup_end:

@@ -34,6 +34,7 @@ Array = npt.NDArray[np.float64]
 TARGET_ACCEPTANCE = 0.35
 LEARN_EVERY = 40
 TAIL_DF = 4.0
+LARGEST_LOG_SD = 12.0
 SMALL_GROUP, SMALL_GROUP_MOVES = 300, 2  # few items say least about Sigma, and moving them costs next to nothing
 
 
@@ -153,10 +154,12 @@ class ItemTransport:
     ) -> npt.NDArray[np.bool_]:
         phi = pack(s.sigma)
         new_phi, ratio = self.references[k].propose(phi, rng)
+        diagonal = _lower(g.p)[2]
+        absurd = np.abs(new_phi[:, diagonal]).max(axis=1) > LARGEST_LOG_SD  # would be singular in float64: stay
+        new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
         sigma = unpack(new_phi, g.p)
         inverse, new_inverse = np.linalg.inv(s.sigma), np.linalg.inv(sigma)
         ratio = ratio + log_density(new_phi, new_inverse, s.sd_mixing) - log_density(phi, inverse, s.sd_mixing)
-        diagonal = _lower(g.p)[2]
         ratio = ratio - g.n_items * (new_phi[:, diagonal] - phi[:, diagonal]).sum(axis=1)  # log|Sigma| / 2 per item
         precision, new_precision = _lanes_last(inverse), _lanes_last(new_inverse)
         moved = np.empty_like(s.xi)

@@ -116,6 +116,7 @@ def check_period(
     plan = _plan(table, rows, spec, period, earlier_items, found)
     found.stop_if_bad()
     data = _period_data(period, rows, table, kept, designs, spec, found)
+    found.stop_if_bad()
     tables = period_tables(data, rows, table)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
 
@@ -240,9 +241,10 @@ def _period_data(
     if absent := [name for name in spec.groups if name not in data]:
         found.warn(f"{counted(len(absent), 'group')} without responses in this period: {some(absent)}")
     answered = {g.dimension for g in data.values() if g.score.size}
-    dimensions = tuple(d for d in spec.bank.dimensions if d in answered)
     if lacking := [d for d in spec.bank.dimensions if d not in answered]:
-        found.warn(f"{counted(len(lacking), 'dimension')} without responses in this period, left out: {some(lacking)}")
-        data = {name: g for name, g in data.items() if g.dimension in answered}
+        found.error(
+            f"{counted(len(lacking), 'dimension')} without responses in this period: {some(lacking)}; every period "
+            "of a bank must measure all of its dimensions: add the missing responses, or keep a bank per dimension"
+        )
     population = np.zeros(rows.person_ids.len(), dtype=np.int32)
-    return PeriodData(period, dimensions, rows.person_ids, data, (period,), population, tuple(found.warnings))
+    return PeriodData(period, spec.bank.dimensions, rows.person_ids, data, (period,), population, tuple(found.warnings))
