@@ -5,7 +5,7 @@ import pytest
 from reported_bank import PERIODS, SPEC, items_table, made_up, make_bank, responses_table, truth
 
 from concal.bank.bank import Bank
-from concal.errors import BankError, DataError
+from concal.errors import BankError, ConvergenceError, DataError
 from concal.evaluate import pooled
 from concal.evaluate.pooled import evaluate_bank, fit_pooled, stored_evaluation
 
@@ -58,6 +58,22 @@ def test_interrupted_fit_finds_its_checkpoint_again(bank):
     evaluate_bank(bank, methods=("analytic",), calibrator=goes_on, keep=False)
     assert seen == ["half done"]
     assert not list((bank.path / "work").glob("calibration-pooled-*/checkpoint"))
+
+
+def test_a_method_that_fails_is_said_and_the_other_compared(bank, monkeypatch):
+    real = Bank.consensus
+
+    def consensus(self, method=None, *, joint=True):
+        if method == "joint":
+            raise ConvergenceError("no mode")
+        return real(self, method, joint=joint)
+
+    monkeypatch.setattr(Bank, "consensus", consensus)
+    found = evaluate_bank(bank, calibrator=made_up, keep=False)
+    assert found.methods == ("analytic",)
+    assert "not compared: no mode" in found.warnings
+    with pytest.raises(ConvergenceError, match="no mode"):
+        evaluate_bank(bank, methods=("joint",), calibrator=made_up, keep=False)
 
 
 def test_one_period_is_nothing_to_pool(tmp_path):

@@ -20,7 +20,7 @@ from concal.data.check import check_period
 from concal.data.period import PeriodData
 from concal.data.pool import pool_periods
 from concal.data.read import Table
-from concal.errors import BankError, DataError
+from concal.errors import BankError, ConvergenceError, DataError
 from concal.evaluate.agreement import ability_agreement, agreement
 from concal.evaluate.cost import measure_cost
 from concal.evaluate.recovery import recovery
@@ -157,10 +157,17 @@ def evaluate_bank(
     pooled, cost = _fit(bank, data, seed, progress, calibrator or _engine())
     calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
     found, consensuses = [], {}
+    failed: list[ConvergenceError] = []
     for method in methods:
         say(f"comparing the {method} consensus")
-        consensuses[method] = bank.consensus(method, joint=False)
+        try:
+            consensuses[method] = bank.consensus(method, joint=False)
+        except ConvergenceError as error:  # the pooled fit was expensive: compare what there is, and say what is not
+            failed.append(error)
+            continue
         found.append(agreement(consensuses[method], pooled, calibrations.values(), max_rhat=max_rhat))
+    if not found:
+        raise failed[0]
     pairs = pl.concat(a.pairs for a in found)
     populations = getattr(pooled.abilities, "populations", ()) or data.populations
     evaluation = Evaluation(
@@ -176,7 +183,7 @@ def evaluate_bank(
         fallback=_fallback(consensuses),
         cost={**cost, "update_seconds": _update_seconds(bank)},
         max_rhat=max_rhat,
-        warnings=pooled.convergence.warnings,
+        warnings=(*pooled.convergence.warnings, *(f"not compared: {error}" for error in failed)),
         version=bank.version,
     )
     if keep:

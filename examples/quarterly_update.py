@@ -1,0 +1,34 @@
+"""A quarter in the life of a bank: add a period, look at the link and at drift, compare methods, release.
+
+Run it in an empty folder: ``python quarterly_update.py``.
+"""
+
+import concal
+from concal.report.page import write_report
+
+# What a programme brings each quarter; here it is simulated, with a few items that drift.
+programme = concal.simulate_programme(
+    periods=3, items=90, examinees=600, responses_per_examinee=20, drift_share=0.05, drift_size=0.8, seed=7
+)
+
+bank = concal.Bank.create("bank", programme.spec)
+for period, responses in programme.responses.items():
+    update = bank.add(period, responses, programme.items, reason="quarterly update")
+    print(f"{period}: version {update.version}, {update.consensus.fallback_share:.1%} of items in the fallback")
+    for doubt in update.warnings:
+        print("  doubt:", doubt)
+
+print(bank.links())
+
+moved = bank.drift()
+print(moved.filter(moved["drifted"]).select("item_id", "period", "direction", "score_shift", "q_value"))
+print("really drifted:", programme.truth.drift)
+
+# The joint method keeps links, items and population dependent; the analytic one is the default.
+analytic, joint = bank.consensus("analytic"), bank.consensus("joint")
+for name, group in analytic.groups.items():
+    ratio = (joint.groups[name].sd / group.sd).mean(axis=0)
+    print(name, "SD joint / analytic", dict(zip(group.model.parameters, ratio.round(3).tolist(), strict=True)))
+
+bank.release("quarter-3", note="approved")
+print(write_report(bank, "report.html"))
