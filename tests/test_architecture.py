@@ -24,6 +24,7 @@ ORDER = [
     {"score"},
     {"evaluate"},
     {"report"},
+    {"demo"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

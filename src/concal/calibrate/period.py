@@ -92,8 +92,9 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
     features = {g.name: g.features for g in data.groups.values()}
     rhat, ess = _population_diagnostics(layout, trace, features)
     groups, prior = {}, {}
-    for g, xi, (beta, beta_mean, sigma) in zip(layout.groups, trace.final_xi(), governing, strict=True):
-        source, found = data.groups[g.name], diagnose(xi)
+    draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), governing, strict=True)
+    for g, xi, stored, (beta, beta_mean, sigma) in draws:
+        source, found = data.groups[g.name], diagnose(stored)
         T = g.design.to_user
         groups[g.name] = GroupDraws(
             name=g.name,

@@ -13,6 +13,7 @@ from concal.calibrate.sweep import UnitSteps
 from concal.spec import CalibrationSpec
 
 Array = npt.NDArray[np.float64]
+FEWEST_STORED = 100
 
 
 class Trace:
@@ -24,7 +25,8 @@ class Trace:
 
     def __init__(self, layout: Layout, spec: CalibrationSpec) -> None:
         self.layout, self.chains = layout, spec.chains
-        self.per_chain = -(-spec.draws // spec.chains)
+        self.wanted = -(-spec.draws // spec.chains)
+        self.per_chain = max(self.wanted, FEWEST_STORED)  # R-hat of an item needs more draws than a short result keeps
         self.clear()
 
     def clear(self) -> None:
@@ -98,7 +100,7 @@ class Trace:
         self.converged = self.max_rhat <= spec.max_rhat and self.min_ess >= spec.min_ess and self.kept >= self.per_chain
         if self.converged:
             bad = total = 0
-            for xi in self.final_xi():
+            for xi in self.stored_xi():
                 worst = diagnose(xi, kinds=("rhat",)).rhat.max(axis=1)
                 bad, total = bad + int((worst > spec.max_item_rhat).sum()), total + worst.size
             self.item_share = 1.0 - bad / max(total, 1)
@@ -129,11 +131,15 @@ class Trace:
 
     def selection(self) -> npt.NDArray[np.intp]:
         """Which kept draws the result takes: the wanted number, evenly spaced up to the last."""
-        n = min(self.per_chain, self.kept)
+        n = min(self.wanted, self.kept)
         return self.kept - 1 - ((np.arange(n)[::-1] * self.kept) // max(n, 1))
 
+    def stored_xi(self) -> list[npt.NDArray[np.float32]]:
+        """Per group (chain, draw, item, parameter): every stored draw, what convergence is judged on."""
+        return [np.swapaxes(xi[: self.kept], 0, 1) for xi in self.xi]
+
     def final_xi(self) -> list[npt.NDArray[np.float32]]:
-        """Per group (chain, draw, item, parameter)."""
+        """Per group (chain, draw, item, parameter): the draws of the result."""
         chosen = self.selection()
         return [np.ascontiguousarray(np.swapaxes(xi[chosen], 0, 1)) for xi in self.xi]
 

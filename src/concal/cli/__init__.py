@@ -16,6 +16,9 @@ COMMAND_MODULES = [
     "concal.cli.check",
     "concal.cli.bank",
     "concal.cli.look",
+    "concal.cli.evaluate",
+    "concal.cli.report",
+    "concal.cli.demo",
 ]
 """Modules with a ``register(app)`` that adds their commands, in the order of the help page."""
 

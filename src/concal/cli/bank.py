@@ -81,7 +81,7 @@ def add(
     if responses is not None and items is None:
         raise typer.BadParameter("responses need the item table", param_hint="--items")
     opened = Bank(bank)
-    with _progress(not as_json) as report:
+    with shown_progress(not as_json) as report:
         if responses is not None:
             done = opened.add(
                 period,
@@ -122,7 +122,7 @@ def _read_spec(path: Path | None) -> Any:
 
 
 @contextmanager
-def _progress(wanted: bool) -> Iterator[Callable[[str, float, str], None] | None]:
+def shown_progress(wanted: bool) -> Iterator[Callable[[str, float, str], None] | None]:
     """A bar per stage on a terminal, nothing elsewhere."""
     import sys
 

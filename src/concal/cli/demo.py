@@ -26,11 +26,11 @@ def demo(
     Example: concal demo --out concal-demo
     """
     typer.echo("loading and, the first time on this machine, compiling the engine ...", err=True)
-    from concal.cli.bank import _progress
+    from concal.cli.bank import shown_progress
     from concal.cli.evaluate import print_evaluation
     from concal.demo import run_demo
 
-    with _progress(not as_json) as work:
+    with shown_progress(not as_json) as work:
         made = run_demo(out, quick=quick, seed=seed, tell=lambda text: typer.echo(text, err=as_json), work=work)
     if as_json:
         print_json({**made.evaluation.to_json(), "report": str(made.report), "seconds": made.seconds})
