@@ -232,3 +232,18 @@ def test_no_item_is_left_stuck(mixed):
     assert stuck_items(sampler) == []
     for counts in sampler.steps.item_accepted:
         assert counts.mean() / 330 > 0.5
+
+
+def test_interrupt_waits_for_the_end_of_the_sweep_and_leaves_a_checkpoint(tiny, tmp_path):
+    checkpoint = tmp_path / "run.npz"
+
+    def press_ctrl_c(progress):
+        if progress.sweep == 30:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_period(tiny, spec_for(tiny), seed=5, checkpoint=checkpoint, progress=press_ctrl_c)
+    resumed = calibrate_period(tiny, spec_for(tiny), seed=5, checkpoint=checkpoint)
+    fresh = calibrate_period(tiny, spec_for(tiny), seed=5)
+    np.testing.assert_array_equal(fresh.groups["g"].xi, resumed.groups["g"].xi)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

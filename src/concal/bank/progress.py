@@ -81,8 +81,15 @@ class Clock:
     def engine(self, report: Any) -> None:
         """What the engine reports while it samples (`concal.calibrate.sampler.Progress`)."""
         sweep, expected = getattr(report, "sweep", 0), getattr(report, "expected_sweeps", 0)
-        remaining = getattr(report, "remaining", None)
-        message = f"{getattr(report, 'phase', '')}, sweep {sweep}" + (
-            f", about {remaining:.0f} s left" if remaining is not None else ""
-        )
+        notes = [f"{getattr(report, 'phase', '')}, sweep {sweep} of about {expected}"]
+        for name, text in (
+            ("sweeps_per_second", "{:.1f} sweeps/s"),
+            ("worst_rhat", "worst R-hat {:.3f}"),
+            ("min_ess", "smallest ESS {:.0f}"),
+            ("remaining", "about {:.0f} s left"),
+        ):
+            value = getattr(report, name, None)
+            if value is not None:
+                notes.append(text.format(value))
+        message = ", ".join(notes)
         self.tell("calibrate", min(sweep / expected, 1.0) if expected else 0.0, message)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -92,7 +95,11 @@ class Sampler:
         """Sample; True when all targets hold. An interrupted run leaves its checkpoint behind."""
         if checkpoint is not None and resume and checkpoint.exists():
             load_checkpoint(checkpoint, self)
-        started, saved = time.monotonic() - self.seconds, time.monotonic()
+        with at_sweep_ends() as interrupted:
+            return self._run(checkpoint, report, interrupted)
+
+    def _run(self, checkpoint: Path | None, report: Report | None, interrupted: Callable[[], bool]) -> bool:
+        started, saved, whole = time.monotonic() - self.seconds, time.monotonic(), True
         try:
             while True:
                 limit = self._limit()
@@ -100,8 +107,10 @@ class Sampler:
                     self.warmup_end = self.state.sweep + 1  # no time left to warm up: sample what there is
                 if (self.trace.due or (limit and self.trace.sweeps >= FEWEST_SWEEPS)) and self._done(limit):
                     return self.converged
+                whole = False
                 self.sweep()
                 self._keep()
+                whole = True
                 now = time.monotonic()
                 self.seconds = now - started
                 if checkpoint is not None and now - saved > CHECKPOINT_SECONDS:
@@ -109,8 +118,10 @@ class Sampler:
                     saved = time.monotonic()
                 if report is not None and (self.state.sweep % 10 == 0 or self.state.sweep < 5):
                     report(self._progress())
+                if interrupted():
+                    raise KeyboardInterrupt
         except KeyboardInterrupt:
-            if checkpoint is not None:
+            if checkpoint is not None and whole:
                 save_checkpoint(checkpoint, self)
             raise
 
@@ -164,6 +175,27 @@ class Sampler:
             trace.min_ess if known else None,
             max(expected - sweep, 0) / speed if sweep > NEWTON_START else None,
         )
+
+
+@contextmanager
+def at_sweep_ends() -> Iterator[Callable[[], bool]]:
+    """Hold back Ctrl-C until the sweep is whole, so that a checkpoint never saves half a sweep; twice ends at once."""
+    asked = False
+
+    def remember(signum: int, frame: object) -> None:
+        nonlocal asked
+        if asked:
+            signal.default_int_handler(signum, None)
+        asked = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    previous = signal.signal(signal.SIGINT, remember)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, previous)
 
 
 def stuck_items(sampler: Sampler) -> list[tuple[str, int]]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from concal.cli.progress import shown_progress
 from concal.cli.show import JsonOption, print_json, print_warnings
 
 if TYPE_CHECKING:
@@ -119,29 +118,6 @@ def _read_spec(path: Path | None) -> Any:
     from concal.spec import Spec
 
     return None if path is None else Spec.read(path)
-
-
-@contextmanager
-def shown_progress(wanted: bool) -> Iterator[Callable[[str, float, str], None] | None]:
-    """A bar per stage on a terminal, nothing elsewhere."""
-    import sys
-
-    if not wanted or not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
-    with Progress(*columns, console=Console(stderr=True)) as bars:
-        tasks: dict[str, Any] = {}
-
-        def report(stage: str, share: float, message: str) -> None:
-            if stage not in tasks:
-                tasks[stage] = bars.add_task(stage, total=1.0, note="")
-            bars.update(tasks[stage], completed=share, note=message)
-
-        yield report
 
 
 def update_data(done: Update) -> dict[str, Any]:

@@ -26,8 +26,8 @@ def demo(
     Example: concal demo --out concal-demo
     """
     typer.echo("loading and, the first time on this machine, compiling the engine ...", err=True)
-    from concal.cli.bank import shown_progress
     from concal.cli.evaluate import print_evaluation
+    from concal.cli.progress import shown_progress
     from concal.demo import run_demo
 
     with shown_progress(not as_json) as work:
