@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.calibrate.result import Calibration
+from concal.combine.bounded import bounded_factors
 from concal.combine.factors import GroupFactors, arrange_factors, connected_periods, sum_by_item
 from concal.combine.gaussian import inverse, positive_definite, symmetric, times
 from concal.combine.mixture import ItemMixture
@@ -21,6 +22,7 @@ from concal.combine.posterior import (
     free_parameters,
     make_buffers,
     make_layout,
+    prior_means,
     unpack,
     with_weights,
 )
@@ -172,10 +174,12 @@ def _reference_precision(group: GroupFactors, u: Array, B: Array) -> tuple[Array
 
 
 def _identified(posterior: JointPosterior, theta: Array) -> JointPosterior:
-    """Leave out items whose precision is too close to, or beyond, losing positive definiteness."""
+    """Cut factors that do not bound; leave out items whose precision is still not positive definite."""
     groups = {}
     for name, group in posterior.groups.items():
-        u, B, L, Omega, _ = unpack(posterior.layout, name, group, theta)
+        u, B, L, Omega, beta = unpack(posterior.layout, name, group, theta)
+        Q, _ = _reference_precision(group, u, B)
+        group = bounded_factors(group, sum_by_item(group, Q), L, prior_means(group, beta), u, B)
         Q, _ = _reference_precision(group, u, B)
         total = sum_by_item(group, group.weight[:, None, None] * Q) + Omega
         own = group.own_prior > 0
