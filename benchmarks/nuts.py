@@ -216,7 +216,7 @@ def main() -> None:
     given = parser.parse_args()
     size = (500, 5_000, 30) if given.full else (given.items, given.persons, given.per_person)
     data, tau = make_data(given.model, *size), CalibrationSpec().tau
-    sample_engine(make_data(given.model, 20, 60, 10), 1.0, draws=100, min_ess=50)  # compiles
+    sample_engine(make_data(given.model, 20, 60, 10), 1.0, draws=1000, min_ess=100)  # compiles
     ours = sample_engine(data, tau, draws=8_000)
     theirs = sample_nuts(data, tau, warmup=given.warmup, draws=given.draws)
     print(
