@@ -10,8 +10,8 @@ Comparing with draws of a whole run would need each to be independent of the oth
 slowly, and autocorrelated draws distort the histogram of a sampler that is right. So draws are made the way Besag and
 Clifford proposed for tests: from the simulated values go K sweeps *backwards* (all steps of a sweep in reverse order)
 and from there, independently, K sweeps forward for each of 32 draws (8 chains side by side, 4 times). The simulated
-values and the 32 draws are then exchangeable, so ranks are uniform on 0..32 however slowly a parameter mixes, if and
-only if the steps leave the posterior unchanged. What steps learn in warm-up is learned in a run of the engine from its
+values and the 32 draws are then exchangeable if the steps leave the posterior unchanged, so ranks are uniform on 0..32
+however slowly a parameter mixes. What steps learn in warm-up is learned in a run of the engine from its
 own start and then frozen, as always.
 
 The prior is the engine's with its documented scales made narrow (tau = 4, half-t scales below), and coordinates are
