@@ -81,6 +81,8 @@ def test_weights_by_column_array_and_both_tables():
         (focal(), {"loss": "power", "power": 3.0, "eps": 0.1}, r"0 < power <= 2"),
         (focal(), {"delta": 0.0}, r"delta > 0"),
         (focal(), {"grid_metric": "new"}, r"unknown grid_metric 'new'"),
+        (focal(), {"grid_metric": "own"}, r"unknown grid_metric 'own' of haebara; known: ref, focal, symmetric"),
+        (focal(), {"method": "haebara_joint", "grid_metric": "ref"}, r"of haebara_joint; known: own"),
         (focal(), {"nodes": [0.0, 1.0]}, r"at least 3 nodes"),
         (focal(), {"nodes": [0.0, 1.0, 1.0]}, r"must differ"),
         (focal(), {"nodes": [0.0, 1.0, 2.0], "node_weights": [0.0, 0.0, 0.0]}, r"not all zero"),

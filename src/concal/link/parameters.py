@@ -12,11 +12,13 @@ import numpy.typing as npt
 
 from concal.errors import DataError, LinkError, first_few
 from concal.link.criteria import CURVE_METHODS, MOMENT_METHODS, Anchors, Array, make_loss, make_quadrature
+from concal.link.joint import solve_joint
 from concal.link.solve import Criterion, solve
 from concal.response import ResponseModel, make_model, model_class
 from concal.response.natural import xi_from_natural
 
 _MAX_CATEGORIES = 64
+_METHODS = (*CURVE_METHODS, "haebara_joint", *MOMENT_METHODS)
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ def link_parameters(
     weights: str | npt.ArrayLike | None = None,
     nodes: npt.ArrayLike | None = None,
     node_weights: npt.ArrayLike | None = None,
-    grid_metric: str = "ref",
+    grid_metric: str | None = None,
     model: str | ResponseModel = "2pl",
     categories: int | None = None,
 ) -> LinkConstants:
@@ -55,15 +57,17 @@ def link_parameters(
     ref, foc : data frames (polars, pandas, Arrow) or dicts of columns
         ``item_id`` and the model's natural parameters: ``a``, ``d`` (and ``c`` for 3pl, ``c_1``... for gpcm and
         grm). Items are matched on ``item_id``; items of one table only are left alone.
-    method : {"haebara", "stocking_lord", "mean_mean", "mean_sigma", "log_mean_mean"}
+    method : {"haebara", "stocking_lord", "haebara_joint", "mean_mean", "mean_sigma", "log_mean_mean"}
+        "haebara_joint" estimates one common item per anchor along with the link; see Notes.
     loss : {"pseudo_huber", "squared", "power"}
-        With `delta`; or ``(z^2 + eps)^(power / 2)`` with `power` and `eps`. Both curve methods use it.
+        With `delta`; or ``(z^2 + eps)^(power / 2)`` with `power` and `eps`. All curve methods use it.
     weights : column name, or array with one weight per row of `foc`
         Default: equal weights. A column found in both tables enters as the harmonic mean of the two.
     nodes, node_weights : arrays
         Quadrature; default 61 nodes on [-6, 6] with normal weights.
-    grid_metric : {"ref", "focal", "symmetric"}
-        On whose metric the nodes live; "symmetric" adds both criteria.
+    grid_metric : {"ref", "focal", "symmetric", "own"}
+        On whose metric the nodes live; "symmetric" adds both criteria. Default "ref"; for "haebara_joint" it is always
+        "own", each table's nodes on that table's metric. Moment methods have no nodes.
     model : str or ResponseModel
     categories : int
         Of a polytomous model; default as many as the columns of `ref` say.
@@ -71,6 +75,19 @@ def link_parameters(
     Returns
     -------
     LinkConstants
+
+    Notes
+    -----
+    "haebara_joint" takes neither table as given. With :math:`\xi_j` the common items on the reference metric,
+
+    .. math::
+
+        \min_{A, B, \xi} \sum_k w_k \sum_j \omega_j \bigl[
+            \rho\{E(t_k; \xi_j) - E_j^{ref}(t_k)\} + \rho\{E(A t_k + B; \xi_j) - E_j^{foc}(t_k)\}\bigr]
+
+    over their d and a; further coordinates stay at the mean of the two tables, for curves hardly determine them. The
+    link of the reversed tables is the inverse. It is solved by Newton's method alone, which raises a
+    `LinkError` where it finds no minimum.
 
     Examples
     --------
@@ -80,10 +97,9 @@ def link_parameters(
     >>> round(constants.A, 6), round(constants.B, 6)
     (2.0, 0.5)
     """
-    if method not in CURVE_METHODS + MOMENT_METHODS:
-        raise LinkError(f"unknown linking method {method!r}; known: {', '.join(CURVE_METHODS + MOMENT_METHODS)}")
-    if grid_metric not in ("ref", "focal", "symmetric"):
-        raise LinkError(f"unknown grid_metric {grid_metric!r}; known: ref, focal, symmetric")
+    if method not in _METHODS:
+        raise LinkError(f"unknown linking method {method!r}; known: {', '.join(_METHODS)}")
+    metric = _grid_metric(method, grid_metric)
     rows_ref, rows_foc = _rows(ref, "ref"), _rows(foc, "foc")
     anchors = sorted(rows_ref.keys() & rows_foc.keys())
     if len(anchors) < 2:
@@ -99,14 +115,27 @@ def link_parameters(
     if used.size < 2:
         raise LinkError(f"a link needs at least 2 anchors with a positive weight, got {used.size} of {len(anchors)}")
     block = Anchors(response, response, xi_ref[None, used], xi_foc[None, used], omega[used])
-    criterion = Criterion(method, make_loss(loss, delta, power, eps), make_quadrature(nodes, node_weights), grid_metric)
-    answer = solve([block], criterion, exact=True)
-    A, B = float(answer.A[0]), float(answer.B[0])
+    rho, quadrature = make_loss(loss, delta, power, eps), make_quadrature(nodes, node_weights)
+    if method == "haebara_joint":
+        (A, B), converged = solve_joint(block, rho, quadrature), True
+    else:
+        answer = solve([block], Criterion(method, rho, quadrature, metric), exact=True)
+        A, B, converged = float(answer.A[0]), float(answer.B[0]), bool(answer.newton[0])
     if not (np.isfinite(A) and np.isfinite(B) and A > 0):
         raise LinkError(
             f"no link found from the anchors {first_few(anchors)}: A = {A}, B = {B}; check their parameters"
         )
-    return LinkConstants(A, B, bool(answer.newton[0]), tuple(anchors[k] for k in used))
+    return LinkConstants(A, B, converged, tuple(anchors[k] for k in used))
+
+
+def _grid_metric(method: str, grid_metric: str | None) -> str:
+    joint = method == "haebara_joint"
+    known = ("own",) if joint else ("ref", "focal", "symmetric")
+    if grid_metric is None:
+        return known[0]
+    if grid_metric not in known:
+        raise LinkError(f"unknown grid_metric {grid_metric!r} of {method}; known: {', '.join(known)}")
+    return grid_metric
 
 
 def _rows(frame: Any, side: str) -> dict[str, int]:
