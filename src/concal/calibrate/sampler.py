@@ -76,7 +76,7 @@ class Sampler:
             np.random.Philox(key=np.array([self.seed, 1], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
         )
         adapting = state.sweep <= self.warmup_end
-        steps.items(state, always=starting)
+        steps.items(state, climbing=starting)
         if state.sweep > NEWTON_START // 3:  # first let units find their places under the default population
             scale, shift = expand(self.layout, state, steps.sums(state), self.spec.tau, rng)
             steps.rescale(state, scale, shift)
@@ -85,7 +85,7 @@ class Sampler:
             if not starting:
                 self.item_transport.move(state, steps, rng, adapting=adapting)
         steps.refresh(state)
-        steps.persons(state, always=starting)
+        steps.persons(state, climbing=starting)
         if state.sweep > NEWTON_START // 3:
             draw_abilities(self.layout, state, steps.sums(state), rng)
             if not starting:

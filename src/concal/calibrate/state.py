@@ -59,13 +59,17 @@ class State:
 
 def kernel_parameters(group: GroupLayout, xi: Array) -> npt.NDArray[np.float32]:
     """Rows the kernels read, (items, rows, LANES) float32, from xi (items, p, LANES)."""
-    rows = group.model.kernel_parameters(np.moveaxis(xi, 1, 2))
+    with np.errstate(
+        over="ignore", invalid="ignore"
+    ):  # an absurd proposal: its likelihood is not finite, it is refused
+        rows = group.model.kernel_parameters(np.moveaxis(xi, 1, 2))
     return np.ascontiguousarray(np.moveaxis(rows, 2, 1), dtype=np.float32)
 
 
 def jacobian(group: GroupLayout, xi: Array) -> Array:
     """d psi / d extras for every item and lane, (items, q, q, LANES)."""
-    return np.ascontiguousarray(np.moveaxis(group.model.extras_jacobian(np.moveaxis(xi, 1, 2)), 1, 3))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(np.moveaxis(group.model.extras_jacobian(np.moveaxis(xi, 1, 2)), 1, 3))
 
 
 def initial_state(layout: Layout, seed: int) -> State:

@@ -48,7 +48,7 @@ class UnitSteps:
         self.own = [np.arange(g.n_items, dtype=np.int32) for g in layout.groups]
         self.zero = [np.zeros(g.n_items, dtype=np.int32) for g in layout.groups]
 
-    def persons(self, state: State, *, always: bool = False) -> None:
+    def persons(self, state: State, *, climbing: bool = False) -> None:
         """Move every examinee's abilities."""
         precision = np.ascontiguousarray(np.moveaxis(np.linalg.inv(state.R), 1, 3))
         D, pop = self.layout.D, self.layout.population
@@ -62,13 +62,13 @@ class UnitSteps:
             self.person_pass(state, state.theta, acc, lo, hi, 0)
             kernels.propose(
                 D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_ll,
-                self.seed, state.sweep, PERSON_STREAM, lo, hi,
+                climbing, self.seed, state.sweep, PERSON_STREAM, lo, hi,
             )  # fmt: skip
             acc[:] = 0.0
             self.person_pass(state, proposal, acc, lo, hi, lo)
             kernels.accept(
                 D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_ll,
-                self.person_accepted, always,
+                self.person_accepted, climbing,
                 self.seed, state.sweep, PERSON_STREAM, lo, hi,
             )  # fmt: skip
 
@@ -82,7 +82,7 @@ class UnitSteps:
                 self.layout.D, acc, lo - first, hi - first,
             )  # fmt: skip
 
-    def items(self, state: State, *, always: bool = False) -> None:
+    def items(self, state: State, *, climbing: bool = False) -> None:
         """Move every item of every group."""
         tasks = [(k, chunk) for k, g in enumerate(self.layout.groups) for chunk in g.item_chunks]
         precisions = [np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None] for s in state.groups]
@@ -97,13 +97,13 @@ class UnitSteps:
             item_accumulators(g, state.theta, s.par, s.xi[lo:hi], acc, lo, hi)
             kernels.propose(
                 p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal, forward, self.item_ll[k],
-                self.seed, state.sweep, stream, lo, hi,
+                climbing, self.seed, state.sweep, stream, lo, hi,
             )  # fmt: skip
             new_par = kernel_parameters(g, proposal)
             item_accumulators(g, state.theta, new_par, proposal, acc, lo, hi, first=lo)
             kernels.accept(
                 p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal, forward, self.item_ll[k],
-                self.item_accepted[k], always, self.seed, state.sweep, stream, lo, hi,
+                self.item_accepted[k], climbing, self.seed, state.sweep, stream, lo, hi,
             )  # fmt: skip
 
         self.workers.map(step, tasks)

@@ -85,9 +85,9 @@ class OrderedBeta(ResponseModel):
 
     def kernel_extras(self, xi: Array) -> Array:
         """See the row layout in `concal.response.beta_kernels`."""
-        width = np.clip(np.exp(xi[..., 4]), _SMALLEST_WIDTH, 2.0 * _LARGEST)
-        k_0 = np.clip(xi[..., 3], -_LARGEST, _LARGEST)
-        k_1 = np.clip(xi[..., 3] + width, -_LARGEST, _LARGEST)
+        k_0 = np.clip(xi[..., 3], -_LARGEST, _LARGEST - _SMALLEST_WIDTH)
+        k_1 = np.clip(xi[..., 3] + np.exp(xi[..., 4]), k_0 + _SMALLEST_WIDTH, _LARGEST)
+        width = k_1 - k_0  # of the thresholds as cut, or the information would not be positive
         inside = -np.expm1(-width)
         rows = np.stack([np.exp(k_0), np.exp(k_1), k_0, k_1 + np.log(inside), 1.0 / np.expm1(width)], axis=-1)
         return np.concatenate([precision_rows(xi[..., 2]), rows], axis=-1)

@@ -30,6 +30,7 @@ from concal.response.lanes import (
 RANDOM_WALK_SHARE = 0.1
 RANDOM_WALK_SCALE = 1.7
 MAX_NEWTON_STEP = 4.0  # in posterior standard deviations
+LARGEST_FALL = 10.0  # of the log target in a climbing step
 
 
 @inlined
@@ -87,6 +88,7 @@ def propose(
     proposal: Any,
     forward: Any,
     current: Any,
+    climbing: bool,
     seed: int,
     sweep: int,
     stream: int,
@@ -95,7 +97,8 @@ def propose(
 ) -> None:
     """Draw a proposal for units lo..hi.
 
-    `forward` keeps log target at x plus log density of the proposal, `current` the log-likelihood at x.
+    `forward` keeps log target at x plus log density of the proposal (the target alone while climbing), `current` the
+    log-likelihood at x.
     """
     delta, step = np.zeros((n, LANES)), np.zeros((n, LANES))
     chol, noise = np.zeros((n, n, LANES)), np.zeros((n + 1, LANES))
@@ -133,7 +136,10 @@ def propose(
             moved = widen_row(x, i, m) + newton * scale * row(step, (m,)) + spread * row(noise, (m,))
             put(proposal, (k, m), moved)
         put(current, (i,), row(acc, (k, 0)))
-        put(forward, (k,), row(acc, (k, 0)) + prior + half_log_det - 0.5 * length)
+        target = row(acc, (k, 0)) + prior
+        if not climbing:
+            target = target + half_log_det - 0.5 * length
+        put(forward, (k,), target)
 
 
 @kernel
@@ -149,14 +155,18 @@ def accept(
     forward: Any,
     current: Any,
     accepted: Any,
-    always: bool,
+    climbing: bool,
     seed: int,
     sweep: int,
     stream: int,
     lo: int,
     hi: int,
 ) -> None:
-    """Metropolis-Hastings decision for units lo..hi, lane by lane; `acc` holds the pass at the proposal."""
+    """Metropolis-Hastings decision for units lo..hi, lane by lane; `acc` holds the pass at the proposal.
+
+    While climbing (the first sweeps, far from where the posterior is) a proposal is taken unless it makes the target
+    much smaller: the way back is so unlikely there that a Metropolis step would stay for ever.
+    """
     delta, step, chol = np.zeros((n, LANES)), np.zeros((n, LANES)), np.zeros((n, n, LANES))
     for i in range(lo, hi):
         k = i - lo
@@ -177,10 +187,13 @@ def accept(
             for l in range(m, n):
                 s = s + row(chol, (l, m)) * row(delta, (l,))
             length = length + s * s
-        ratio = row(acc, (k, 0)) + prior + half_log_det - 0.5 * length - row(forward, (k,))
+        target = row(acc, (k, 0)) + prior
         threshold = widen(arithmetic.log(u[0]))
-        if always:
-            threshold = splat64(-1e300)
+        if climbing:
+            threshold = splat64(-LARGEST_FALL)
+        else:
+            target = target + half_log_det - 0.5 * length
+        ratio = target - row(forward, (k,))
         finite = select_less(lane_abs(ratio), 1e200, ratio, splat64(-1e301))
         for m in range(n):
             put(x, (i, m), select_less(threshold, finite, widen_row(proposal, k, m), widen_row(x, i, m)))
