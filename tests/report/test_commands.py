@@ -66,7 +66,7 @@ def test_demo_refuses_a_folder_with_something_in_it(tmp_path):
         run_demo(tmp_path)
 
 
-@pytest.mark.parametrize(("quick", "items", "examinees"), [(False, 1500, 40_000), (True, 180, 2400)])
+@pytest.mark.parametrize(("quick", "items", "examinees"), [(False, 1500, 40_000), (True, 150, 3200)])
 def test_demo_programme(quick, items, examinees):
     from concal.demo import demo_programme
 
