@@ -34,8 +34,8 @@ import polars as pl
 
 from concal.calibrate.layout import Layout, lay_out
 from concal.calibrate.sampler import NEWTON_START, Sampler
-from concal.calibrate.sweep import Workers
 from concal.calibrate.transport import LEARN_EVERY
+from concal.calibrate.workers import Workers
 from concal.data.period import GroupData, PeriodData
 from concal.response import arithmetic, make_model, model_class, model_names
 from concal.response.compiled import kernel

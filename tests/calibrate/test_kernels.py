@@ -6,8 +6,9 @@ from programme import MODELS, simulate_period
 
 from concal.calibrate import kernels
 from concal.calibrate.layout import lay_out
-from concal.calibrate.state import initial_state, kernel_parameters
-from concal.calibrate.sweep import UnitSteps, Workers, item_accumulators
+from concal.calibrate.state import initial_state, jacobian
+from concal.calibrate.sweep import UnitSteps, item_accumulators
+from concal.calibrate.workers import Workers
 from concal.response.lanes import LANES
 
 
@@ -42,7 +43,7 @@ def test_item_pass_is_the_sum_over_responses(model):
     layout, state = period_and_state(model)
     g = layout.groups[0]
     acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-    item_accumulators(g, state.theta, state.groups[0].par, state.groups[0].xi, acc, 0, g.n_items)
+    item_accumulators(g, state.theta, state.groups[0].par, jacobian(g, state.groups[0].xi), acc, 0, g.n_items)
     lower = np.tril_indices(g.p)
     for lane in (0, 5):
         item, d = reference(g, state, lane)
@@ -78,7 +79,7 @@ def test_log_likelihood_passes_agree_with_the_full_ones(model):
     layout, state = period_and_state(model)
     g, s = layout.groups[0], state.groups[0]
     acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-    item_accumulators(g, state.theta, s.par, s.xi, acc, 0, g.n_items)
+    item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), acc, 0, g.n_items)
     total = np.empty((g.n_items, LANES))
     kernels.item_log_likelihood(
         g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, s.par, total, 0, g.n_items
@@ -99,7 +100,7 @@ def test_a_popular_item_is_summed_without_loss_of_precision():
     state.theta[:] = np.random.default_rng(5).standard_normal(state.theta.shape)
     g = layout.groups[0]
     acc = np.empty((g.n_items, 6, LANES))
-    item_accumulators(g, state.theta, state.groups[0].par, state.groups[0].xi, acc, 0, g.n_items)
+    item_accumulators(g, state.theta, state.groups[0].par, jacobian(g, state.groups[0].xi), acc, 0, g.n_items)
     item, d = reference(g, state, 0)
     for j in range(3):
         assert abs(acc[j, 0, 0] - d.log_likelihood[item == j].sum()) < 2e-3  # of about 30,000: 7e-8
@@ -111,8 +112,8 @@ def test_chunks_change_nothing():
     g, s = layout.groups[0], state.groups[0]
     rows = 1 + g.p + g.p * (g.p + 1) // 2
     whole, part = np.empty((g.n_items, rows, LANES)), np.empty((4, rows, LANES))
-    item_accumulators(g, state.theta, s.par, s.xi, whole, 0, g.n_items)
-    item_accumulators(g, state.theta, kernel_parameters(g, s.xi[5:9]), s.xi[5:9], part, 5, 9, first=5)
+    item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), whole, 0, g.n_items)
+    item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), part, 5, 9)
     np.testing.assert_array_equal(whole[5:9], part)
 
 

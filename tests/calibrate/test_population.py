@@ -14,8 +14,9 @@ from concal.calibrate.population import (
     z_from_correlation,
 )
 from concal.calibrate.state import initial_state
-from concal.calibrate.sweep import UnitSteps, Workers
+from concal.calibrate.sweep import UnitSteps
 from concal.calibrate.transport import log_density, pack, unpack
+from concal.calibrate.workers import Workers
 from concal.response.lanes import LANES
 
 

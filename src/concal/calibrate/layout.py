@@ -14,6 +14,9 @@ from concal.response import ResponseModel
 Array = npt.NDArray[np.float64]
 CHUNK_PERSONS = 2048
 CHUNK_RESPONSES = 60_000
+BLOCK_ITEMS = 256
+CHUNKS = 8  # at least, so that a small period keeps every thread busy; fixed, so that sums round alike on any number
+FEWEST_PERSONS, FEWEST_RESPONSES = 64, 1000  # in a chunk: below, handing it over costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,8 @@ class GroupLayout:
     item_start: npt.NDArray[np.int64]
     item_person: npt.NDArray[np.int32]
     item_score: npt.NDArray[np.float32]
-    item_chunks: tuple[tuple[int, int], ...]
+    item_chunks: tuple[tuple[int, int], ...]  # about as many responses each
+    item_blocks: tuple[tuple[int, int], ...]  # as many items each, for what costs the same whatever the responses
 
     @property
     def p(self) -> int:
@@ -75,7 +79,8 @@ def lay_out(data: PeriodData) -> Layout:
     dimension = {name: k for k, name in enumerate(data.dimensions)}
     groups = tuple(_lay_out_group(g, dimension[g.dimension], n) for g in data.groups.values())
     sizes = np.bincount(data.population, minlength=len(data.populations)).astype(np.int64)
-    chunks = tuple((lo, min(lo + CHUNK_PERSONS, n)) for lo in range(0, n, CHUNK_PERSONS))
+    step = min(max(-(-n // CHUNKS), FEWEST_PERSONS), CHUNK_PERSONS)
+    chunks = tuple((lo, min(lo + step, n)) for lo in range(0, n, step))
     return Layout(
         data.dimensions, n, data.n_responses, data.populations, data.population.astype(np.int32), sizes, groups, chunks
     )
@@ -101,14 +106,16 @@ def _lay_out_group(group: GroupData, dim: int, n_persons: int) -> GroupLayout:
         np.ascontiguousarray(group.person[by_item], dtype=np.int32),
         score[by_item],
         _balanced_chunks(item_start),
+        tuple((lo, min(lo + BLOCK_ITEMS, n_items)) for lo in range(0, n_items, BLOCK_ITEMS)),
     )
 
 
 def _balanced_chunks(start: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """Runs of items with about `CHUNK_RESPONSES` responses each, at least one item and at most 1,024."""
+    """Runs of items with about as many responses each, at least one item and at most 1,024."""
+    size = min(max(-(-int(start[-1]) // CHUNKS), FEWEST_RESPONSES), CHUNK_RESPONSES)
     chunks, lo, n = [], 0, start.shape[0] - 1
     while lo < n:
-        hi = int(np.searchsorted(start, start[lo] + CHUNK_RESPONSES, side="right")) - 1
+        hi = int(np.searchsorted(start, start[lo] + size, side="right")) - 1
         hi = min(max(hi, lo + 1), lo + 1024, n)
         chunks.append((lo, hi))
         lo = hi

@@ -17,9 +17,10 @@ from concal.calibrate.expansion import expand
 from concal.calibrate.layout import Layout
 from concal.calibrate.population import draw_abilities, draw_group
 from concal.calibrate.state import initial_state
-from concal.calibrate.sweep import UnitSteps, Workers
+from concal.calibrate.sweep import UnitSteps
 from concal.calibrate.trace import Trace
 from concal.calibrate.transport import AbilityTransport, ItemTransport
+from concal.calibrate.workers import Workers
 from concal.spec import CalibrationSpec
 
 NEWTON_START = 30

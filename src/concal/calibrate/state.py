@@ -67,7 +67,9 @@ def kernel_parameters(group: GroupLayout, xi: Array) -> npt.NDArray[np.float32]:
 
 
 def jacobian(group: GroupLayout, xi: Array) -> Array:
-    """d psi / d extras for every item and lane, (items, q, q, LANES)."""
+    """d psi / d extras for every item and lane, (items, q, q, LANES), q the number of extras."""
+    if group.p == 2:
+        return np.empty((xi.shape[0], 0, 0, LANES))
     with np.errstate(over="ignore", invalid="ignore"):
         return np.ascontiguousarray(np.moveaxis(group.model.extras_jacobian(np.moveaxis(xi, 1, 2)), 1, 3))
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -11,29 +10,12 @@ import numpy.typing as npt
 
 from concal.calibrate import kernels
 from concal.calibrate.layout import GroupLayout, Layout
-from concal.calibrate.state import GroupState, State, jacobian, kernel_parameters
+from concal.calibrate.state import State, jacobian, kernel_parameters
+from concal.calibrate.workers import Workers
 from concal.response.lanes import LANES
 
 PERSON_STREAM = 0
 ITEM_STREAM = 1000  # plus 64 per group
-
-
-class Workers:
-    """Runs chunks on threads; the order of results, and every result, is the same for any number of threads."""
-
-    def __init__(self, threads: int) -> None:
-        self._pool = ThreadPoolExecutor(threads) if threads > 1 else None
-
-    def map(self, function: Callable[..., Any], tasks: Iterable[Any]) -> list[Any]:
-        """Apply to every task; results in the tasks' order."""
-        if self._pool is None:
-            return [function(task) for task in tasks]
-        return list(self._pool.map(function, tasks))
-
-    def close(self) -> None:
-        """Stop the threads."""
-        if self._pool is not None:
-            self._pool.shutdown()
 
 
 class UnitSteps:
@@ -84,39 +66,56 @@ class UnitSteps:
 
     def items(self, state: State, *, climbing: bool = False) -> None:
         """Move every item of every group."""
-        tasks = [(k, chunk) for k, g in enumerate(self.layout.groups) for chunk in g.item_chunks]
-        precisions = [np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None] for s in state.groups]
+        groups, states = self.layout.groups, state.groups
+        tasks = [(k, chunk) for k, g in enumerate(groups) for chunk in g.item_chunks]
+        precisions = [np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None] for s in states]
+        jacobians = self.jacobians({k: s.xi for k, s in enumerate(states)})
+        proposal = [np.empty_like(s.xi) for s in states]
+        forward = [np.empty_like(ll) for ll in self.item_ll]
 
-        def step(task: tuple[int, tuple[int, int]]) -> None:
+        def propose(task: tuple[int, tuple[int, int]]) -> None:
             k, (lo, hi) = task
-            g, s = self.layout.groups[k], state.groups[k]
-            p = g.p
-            acc = np.empty((hi - lo, 1 + p + p * (p + 1) // 2, LANES))
-            proposal, forward = np.empty((hi - lo, p, LANES)), np.empty((hi - lo, LANES))
-            stream = ITEM_STREAM + 64 * k
-            item_accumulators(g, state.theta, s.par, s.xi[lo:hi], acc, lo, hi)
+            g, s = groups[k], states[k]
+            acc = accumulators(g, hi - lo)
+            item_accumulators(g, state.theta, s.par, jacobians[k], acc, lo, hi)
             kernels.propose(
-                p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal, forward, self.item_ll[k],
-                climbing, self.seed, state.sweep, stream, lo, hi,
-            )  # fmt: skip
-            new_par = kernel_parameters(g, proposal)
-            item_accumulators(g, state.theta, new_par, proposal, acc, lo, hi, first=lo)
-            kernels.accept(
-                p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal, forward, self.item_ll[k],
-                self.item_accepted[k], climbing, self.seed, state.sweep, stream, lo, hi,
+                g.p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
+                self.item_ll[k], climbing, self.seed, state.sweep, ITEM_STREAM + 64 * k, lo, hi,
             )  # fmt: skip
 
-        self.workers.map(step, tasks)
+        def accept(task: tuple[int, tuple[int, int]]) -> None:
+            k, (lo, hi) = task
+            g, s = groups[k], states[k]
+            acc = accumulators(g, hi - lo)
+            item_accumulators(g, state.theta, new_par[k], new_jacobians[k], acc, lo, hi)
+            kernels.accept(
+                g.p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
+                self.item_ll[k], self.item_accepted[k], climbing, self.seed, state.sweep, ITEM_STREAM + 64 * k, lo, hi,
+            )  # fmt: skip
+
+        self.workers.map(propose, tasks)
+        proposed = dict(enumerate(proposal))
+        new_par, new_jacobians = self.parameters(proposed), self.jacobians(proposed)
+        self.workers.map(accept, tasks)
+
+    def parameters(self, xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, npt.NDArray[np.float32]]:
+        """Kernel parameters of whole groups, by group index."""
+        groups = self.layout.groups
+        tasks = [(k, block) for k in xi for block in groups[k].item_blocks]
+        parts = self.workers.map(lambda task: kernel_parameters(groups[task[0]], xi[task[0]][slice(*task[1])]), tasks)
+        return _by_group(tasks, parts)
+
+    def jacobians(self, xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, npt.NDArray[np.float64]]:
+        """Jacobians of whole groups, by group index; an empty one for a model without extras."""
+        groups = self.layout.groups
+        tasks = [(k, block) for k in xi for block in groups[k].item_blocks]
+        parts = self.workers.map(lambda task: jacobian(groups[task[0]], xi[task[0]][slice(*task[1])]), tasks)
+        return _by_group(tasks, parts)
 
     def refresh(self, state: State) -> None:
         """Kernel parameters of the items as they are now."""
-        tasks = [(k, chunk) for k, g in enumerate(self.layout.groups) for chunk in g.item_chunks]
-
-        def step(task: tuple[int, tuple[int, int]]) -> None:
-            k, (lo, hi) = task
-            state.groups[k].par[lo:hi] = kernel_parameters(self.layout.groups[k], state.groups[k].xi[lo:hi])
-
-        self.workers.map(step, tasks)
+        for k, par in self.parameters({k: s.xi for k, s in enumerate(state.groups)}).items():
+            state.groups[k].par = par
 
     def sums(self, state: State) -> npt.NDArray[np.float64]:
         """Sums of theta and theta theta' by population, (populations, D + D(D+1)/2, LANES), added in a fixed order."""
@@ -141,27 +140,31 @@ class UnitSteps:
             counts[:] = 0.0
 
 
+def accumulators(g: GroupLayout, n: int) -> npt.NDArray[np.float64]:
+    """Room for n items' log-likelihood, gradient and information."""
+    return np.empty((n, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
+
+
 def item_accumulators(
     g: GroupLayout,
     theta: npt.NDArray[np.float32],
     par: npt.NDArray[np.float32],
-    xi: npt.NDArray[np.float64],
+    jacobian: npt.NDArray[np.float64],
     acc: npt.NDArray[np.float64],
     lo: int,
     hi: int,
-    *,
-    first: int = 0,
 ) -> None:
-    """Log-likelihood, gradient and information of items lo..hi; `par` starts at item `first`, `xi` at item lo."""
-    args = (g.model.tag, g.item_start[first:], g.item_person, g.item_score, theta, g.dim, par)
+    """Log-likelihood, gradient and information of items lo..hi from the whole group's parameters and Jacobians."""
+    args = (g.model.tag, g.item_start, g.item_person, g.item_score, theta, g.dim, par)
     if g.p == 2:
-        kernels.item_pass(*args, acc, lo - first, hi - first)
+        kernels.item_pass(*args, acc, lo, hi)
     else:
-        kernels.item_pass_extras(*args, jacobian(g, xi), acc, lo - first, hi - first)
+        kernels.item_pass_extras(*args, jacobian[lo:hi], acc, lo, hi)
 
 
-def group_log_likelihood(g: GroupLayout, s: GroupState, theta: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-    """Log-likelihood of every item in every lane, (items, LANES) (a slow way, for tests and starting values)."""
-    acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-    item_accumulators(g, theta, s.par, s.xi, acc, 0, g.n_items)
-    return acc[:, 0]
+def _by_group(tasks: list[tuple[int, tuple[int, int]]], parts: list[Any]) -> dict[int, Any]:
+    """Blocks of items put together again."""
+    blocks: dict[int, list[Any]] = {}
+    for (k, _), part in zip(tasks, parts, strict=True):
+        blocks.setdefault(k, []).append(part)
+    return {k: parts[0] if len(parts) == 1 else np.concatenate(parts) for k, parts in blocks.items()}

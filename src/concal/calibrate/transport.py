@@ -26,8 +26,8 @@ import numpy.typing as npt
 from concal.calibrate import kernels
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.population import NU, correlation_from_z, z_from_correlation
-from concal.calibrate.state import GroupState, State, kernel_parameters
-from concal.calibrate.sweep import UnitSteps, item_accumulators
+from concal.calibrate.state import GroupState, State
+from concal.calibrate.sweep import UnitSteps, accumulators, item_accumulators
 from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
@@ -120,72 +120,102 @@ class ItemTransport:
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
         """Move every group; while adapting also learn."""
-        for k, (g, s) in enumerate(zip(self.layout.groups, state.groups, strict=True)):
-            reference, sketch = self.references[k], self.sketches[k]
-            if reference.ready:
-                for _ in range(SMALL_GROUP_MOVES if g.n_items < SMALL_GROUP else 1):
-                    yes = self._move_group(k, g, s, state, steps, rng)
-                    if adapting:
-                        reference.adapt(yes)
-            if adapting:
-                reference.history.append(pack(s.sigma))
-                sketch.see(s.xi)
-                if len(reference.history) % LEARN_EVERY == 0:
+        ready = [k for k in range(len(self.layout.groups)) if self.references[k].ready]
+        small = [k for k in ready if self.layout.groups[k].n_items < SMALL_GROUP]
+        for moving in (ready, *[small] * (SMALL_GROUP_MOVES - 1)):
+            for k, yes in zip(moving, self._move_groups(moving, state, steps, rng), strict=True):
+                if adapting:
+                    self.references[k].adapt(yes)
+        if adapting:
+            for k, (g, s) in enumerate(zip(self.layout.groups, state.groups, strict=True)):
+                self.references[k].history.append(pack(s.sigma))
+                self.sketches[k].see(s.xi)
+                if len(self.references[k].history) % LEARN_EVERY == 0:
                     self._learn(k, g, s, state, steps)
 
     def _learn(self, k: int, g: GroupLayout, s: GroupState, state: State, steps: UnitSteps) -> None:
         self.references[k].learn()
         sketch = self.sketches[k]
         centre = sketch.centre()
-        xi = np.ascontiguousarray(np.broadcast_to(centre[:, :, None], s.xi.shape))
-        par = kernel_parameters(g, xi)
+        xi = {k: np.ascontiguousarray(np.broadcast_to(centre[:, :, None], s.xi.shape))}
+        par, jacobian = steps.parameters(xi)[k], steps.jacobians(xi)[k]
 
         def step(chunk: tuple[int, int]) -> None:
             lo, hi = chunk
-            acc = np.empty((hi - lo, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-            item_accumulators(g, state.theta, par, xi[lo:hi], acc, lo, hi)
+            acc = accumulators(g, hi - lo)
+            item_accumulators(g, state.theta, par, jacobian, acc, lo, hi)
             sketch.draw(centre, acc, lo, hi)
 
         steps.workers.map(step, g.item_chunks)
         sketch.forget()
 
-    def _move_group(
-        self, k: int, g: GroupLayout, s: GroupState, state: State, steps: UnitSteps, rng: np.random.Generator
-    ) -> npt.NDArray[np.bool_]:
+    def _move_groups(
+        self, moving: list[int], state: State, steps: UnitSteps, rng: np.random.Generator
+    ) -> list[npt.NDArray[np.bool_]]:
+        """One move of Sigma in each of the groups `moving`, their items' chunks side by side on the threads."""
+        groups, states = self.layout.groups, state.groups
+        proposals = {k: SigmaProposal(groups[k], states[k], self.references[k], rng) for k in moving}
+        tasks = [(k, chunk) for k in moving for chunk in groups[k].item_chunks]
+
+        def carry(task: tuple[int, tuple[int, int]]) -> Array:
+            k, (lo, hi) = task
+            g, s, new, sketch = groups[k], states[k], proposals[k], self.sketches[k]
+            change = np.empty((hi - lo, LANES))
+            kernels.carry(
+                g.p, s.xi, sketch.information, sketch.pull, new.old_precision, s.mean, new.precision, s.mean,
+                steps.zero[k], steps.own[k], new.xi[lo:hi], change, lo, hi,
+            )  # fmt: skip
+            return change.sum(axis=0)
+
+        def compare(task: tuple[int, tuple[int, int]]) -> Array:
+            k, (lo, hi) = task
+            g, new = groups[k], proposals[k]
+            kernels.item_log_likelihood(
+                g.model.tag,
+                g.item_start,
+                g.item_person,
+                g.item_score,
+                state.theta,
+                g.dim,
+                par[k],
+                new.ll[lo:hi],
+                lo,
+                hi,
+            )
+            return (new.ll[lo:hi] - steps.item_ll[k][lo:hi]).sum(axis=0)
+
+        places = steps.workers.map(carry, tasks)
+        par = steps.parameters({k: new.xi for k, new in proposals.items()})
+        likelihoods = steps.workers.map(compare, tasks)
+        accepted = []
+        for k, new in proposals.items():
+            mine = [place + ll for (at, _), place, ll in zip(tasks, places, likelihoods, strict=True) if at == k]
+            ratio = new.log_ratio + np.sum(mine, axis=0)
+            yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
+            states[k].xi = np.where(yes, new.xi, states[k].xi)
+            states[k].sigma = np.where(yes[:, None, None], new.sigma, states[k].sigma)
+            steps.item_ll[k] = np.where(yes, new.ll, steps.item_ll[k])
+            accepted.append(yes)
+        return accepted
+
+
+class SigmaProposal:
+    """A proposed Sigma for every lane, with the part of the log acceptance ratio that no item enters."""
+
+    def __init__(self, g: GroupLayout, s: GroupState, reference: Reference, rng: np.random.Generator) -> None:
         phi = pack(s.sigma)
-        new_phi, ratio = self.references[k].propose(phi, rng)
+        new_phi, ratio = reference.propose(phi, rng)
         diagonal = _lower(g.p)[2]
         absurd = np.abs(new_phi[:, diagonal]).max(axis=1) > LARGEST_LOG_SD  # would be singular in float64: stay
         new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
-        sigma = unpack(new_phi, g.p)
-        inverse, new_inverse = np.linalg.inv(s.sigma), np.linalg.inv(sigma)
+        self.sigma = unpack(new_phi, g.p)
+        inverse, new_inverse = np.linalg.inv(s.sigma), np.linalg.inv(self.sigma)
         ratio = ratio + log_density(new_phi, new_inverse, s.sd_mixing) - log_density(phi, inverse, s.sd_mixing)
-        ratio = ratio - g.n_items * (new_phi[:, diagonal] - phi[:, diagonal]).sum(axis=1)  # log|Sigma| / 2 per item
-        precision, new_precision = _lanes_last(inverse), _lanes_last(new_inverse)
-        moved = np.empty_like(s.xi)
-        new_ll = np.empty((g.n_items, LANES))
-        sketch = self.sketches[k]
-
-        def step(chunk: tuple[int, int]) -> Array:
-            lo, hi = chunk
-            change = np.empty((hi - lo, LANES))
-            kernels.carry(
-                g.p, s.xi, sketch.information, sketch.pull, precision, s.mean, new_precision, s.mean,
-                steps.zero[k], steps.own[k], moved[lo:hi], change, lo, hi,
-            )  # fmt: skip
-            par = kernel_parameters(g, moved[lo:hi])
-            kernels.item_log_likelihood(
-                g.model.tag, g.item_start[lo:], g.item_person, g.item_score, state.theta, g.dim, par,
-                new_ll[lo:hi], 0, hi - lo,
-            )  # fmt: skip
-            return (change + new_ll[lo:hi] - steps.item_ll[k][lo:hi]).sum(axis=0)
-
-        ratio = ratio + np.sum(steps.workers.map(step, g.item_chunks), axis=0)
-        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
-        s.xi = np.where(yes, moved, s.xi)
-        s.sigma = np.where(yes[:, None, None], sigma, s.sigma)
-        steps.item_ll[k] = np.where(yes, new_ll, steps.item_ll[k])
-        return yes
+        # log|Sigma| / 2 per item
+        self.log_ratio = ratio - g.n_items * (new_phi[:, diagonal] - phi[:, diagonal]).sum(axis=1)
+        self.old_precision, self.precision = _lanes_last(inverse), _lanes_last(new_inverse)
+        self.xi = np.empty_like(s.xi)
+        self.ll = np.empty((g.n_items, LANES))
 
 
 class AbilityTransport:
