@@ -1,9 +1,10 @@
 """How fast the calibration engine is.
 
-Usage: python benchmarks/engine.py {sweep,models,whole,scaling,compile,all} [--quick] [--threads 2]
+Usage: python benchmarks/engine.py {sweep,models,hard,whole,scaling,compile,all} [--quick] [--threads 2]
 
 sweep     one sweep of 3M 2PL responses, against a bare loop of the same arithmetic and loads in the same run
 models    cost per response of every response model relative to 2pl
+hard      half of the items with about 6 responses, 10 features: sweeps and diagnostics under the default targets
 whole     3M responses end to end: read, check, sample to the default targets, diagnose, write; seconds and memory
 scaling   sweep time from 0.3M to 9M responses and its exponent
 compile   CPU seconds of a first start with an empty cache of compiled kernels, and of the second
@@ -232,6 +233,56 @@ def models(threads: int, quick: bool) -> None:
         samplers[name].close()
 
 
+def make_sparse_period(n_items: int, n_features: int = 10) -> PeriodData:
+    """2PL with many features; half of the items get about 6 responses each, the other half about 120."""
+    rng = np.random.default_rng(2)
+    X = np.column_stack([np.ones(n_items), rng.standard_normal((n_items, n_features))])
+    model = make_model("2pl")
+    beta = np.vstack([model.prior.mean, 0.25 * rng.standard_normal((n_features, 2)) * model.prior.sd])
+    xi = X @ beta + np.array(model.prior.sd) * rng.standard_normal((n_items, 2))
+    half = n_items // 2
+    n_persons = 63 * half // 15  # 15 responses each: (6 + 120) / 2 per item of the bank
+    # one of the 15 responses in 21 goes to an item of the sparse half
+    sparse = rng.random((n_persons, 15)) < 6.0 / 126.0
+    item = np.where(sparse, half, 0) + make_items(half, n_persons, 15, rng)
+    person = np.repeat(np.arange(n_persons, dtype=np.int32), 15)
+    flat = item.ravel().astype(np.int32)
+    score = model.simulate(rng.standard_normal(n_persons)[person], xi[flat], rng)
+    ids, features = tuple(map(str, range(n_items))), ("1", *(f"x{f}" for f in range(n_features)))
+    group = GroupData("items", "ability", model, ids, features, X, person, flat, score)
+    persons = pl.Series("person_id", np.arange(n_persons)).cast(pl.String)
+    return PeriodData("period", ("ability",), persons, {"items": group}, ("period",), np.zeros(n_persons, np.int32))
+
+
+def hard(threads: int, quick: bool) -> None:
+    """The sparse case to the default targets."""
+    from concal.calibrate.period import calibrate_period
+
+    data = make_sparse_period(300 if quick else 2_000)
+    group = data.groups["items"]
+    counts = np.bincount(group.item, minlength=len(group.item_ids))
+    few = counts[len(counts) // 2 :]
+    spec = Spec.parse(
+        {
+            "bank": {"dimensions": ["ability"]},
+            "groups": {"items": {"model": "2pl", "dimension": "ability", "features": "~ x0"}},
+            "calibration": {"threads": threads},
+        }
+    )
+    print(
+        f"{len(counts):,} items, half of them with {few.mean():.1f} responses on average ({few.min()} to {few.max()}), "
+        f"{group.X.shape[1] - 1} features, {len(data.person_ids):,} examinees x 15; {load()}"
+    )
+    wall, cpu = time.perf_counter(), time.process_time()
+    c = calibrate_period(data, spec).convergence
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    print(
+        f"  converged: {c.converged}; {c.sweeps} sweeps a chain ({c.warmup} warm-up); population R-hat at most "
+        f"{c.max_rhat_population:.3f}, bulk ESS at least {c.min_ess_population:.0f}; items within R-hat "
+        f"{spec.calibration.max_item_rhat}: {c.share_items_rhat:.2%}; {wall:.1f} s wall, {cpu:.1f} s CPU"
+    )
+
+
 def scaling(threads: int, quick: bool) -> None:
     """Sweep time by the number of responses."""
     sizes = (30_000, 100_000, 300_000) if quick else (300_000, 1_000_000, 3_000_000, 9_000_000)
@@ -352,7 +403,14 @@ def compile_kernels(threads: int, quick: bool) -> None:
             print(f"  {start:24s} {time.perf_counter() - wall:6.1f} s wall {cpu:6.1f} s CPU", flush=True)
 
 
-COMMANDS = {"sweep": sweep, "models": models, "whole": whole, "scaling": scaling, "compile": compile_kernels}
+COMMANDS = {
+    "sweep": sweep,
+    "models": models,
+    "hard": hard,
+    "whole": whole,
+    "scaling": scaling,
+    "compile": compile_kernels,
+}
 
 
 def main() -> None:

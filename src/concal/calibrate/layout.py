@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +17,7 @@ CHUNK_PERSONS = 2048
 CHUNK_RESPONSES = 60_000
 BLOCK_ITEMS = 256
 CHUNKS = 8  # at least, so that a small period keeps every thread busy; fixed, so that sums round alike on any number
-FEWEST_PERSONS, FEWEST_RESPONSES = 64, 1000  # in a chunk: below, handing it over costs more than it saves
+FEWEST_PERSONS, FEWEST_RESPONSES = 200, 4000  # in a chunk: below, handing it over costs more than it saves
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class GroupLayout:
     item_chunks: tuple[tuple[int, int], ...]  # about as many responses each
     item_blocks: tuple[tuple[int, int], ...]  # as many items each, for what costs the same whatever the responses
 
-    @property
+    @cached_property
     def p(self) -> int:
         """Coordinates of xi."""
         return len(self.model.parameters)

@@ -24,7 +24,7 @@ from concal.calibrate.workers import Workers
 from concal.spec import CalibrationSpec
 
 NEWTON_START = 30
-WARMUP = 250
+WARMUP = 200
 FIRST_BLOCK = 250
 FEWEST_SWEEPS = 20  # sampled even when a limit cuts the warm-up short
 CHECKPOINT_SECONDS = 60.0

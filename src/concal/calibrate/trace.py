@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -10,6 +12,7 @@ from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.state import State
 from concal.calibrate.sweep import UnitSteps
+from concal.response.lanes import LANES
 from concal.spec import CalibrationSpec
 
 Array = npt.NDArray[np.float64]
@@ -64,7 +67,7 @@ class Trace:
         """Keep what this sweep gives."""
         self.sweeps += 1
         C = self.chains
-        self.population.append(np.stack([population_vector(self.layout, state, c) for c in range(C)]))
+        self.population.append(population_vectors(self.layout, state)[:C])
         if self.sweeps % self.thin:
             return
         if self.kept == 2 * self.per_chain:
@@ -74,7 +77,7 @@ class Trace:
         at = self.kept
         for store, s in zip(self.xi, state.groups, strict=True):
             store[at] = np.moveaxis(s.xi[:, :, :C], 2, 0)
-        self.governing[at] = np.stack([governing_vector(state, c) for c in range(C)])
+        self.governing[at] = governing_vectors(state)[:C]
         self.moments[at] = _ability_moments(self.layout, steps.sums(state))[:C]
         steps.workers.map(
             lambda chunk: kernels.add_abilities(state.theta, C, self.ability_total, self.ability_square, *chunk),
@@ -144,23 +147,23 @@ class Trace:
         return [np.ascontiguousarray(np.swapaxes(xi[chosen], 0, 1)) for xi in self.xi]
 
 
-def population_vector(layout: Layout, state: State, c: int) -> Array:
-    """Population parameters of chain c that convergence is judged on, in the user's units."""
+def population_vectors(layout: Layout, state: State) -> Array:
+    """Population parameters that convergence is judged on, in the user's units, one row per lane."""
     parts = []
     for g, s in zip(layout.groups, state.groups, strict=True):
-        parts.append(user_beta(g, s.beta[:, :, c]).ravel())
-        parts.append(s.sigma[c][np.tril_indices(g.p)])
+        parts.append(_by_lane(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)))
+        parts.append(s.sigma[:, *_lower(g.p)])
     D = layout.D
     if D > 1:
-        parts.append(state.R[0, c][np.tril_indices(D, -1)])
+        parts.append(state.R[0][:, *_lower(D, -1)])
     for m in range(1, len(layout.populations)):
-        parts.append(state.mu[m, :, c])
-        parts.append(state.R[m, c][np.tril_indices(D)])
-    return np.concatenate(parts)
+        parts.append(state.mu[m].T)
+        parts.append(state.R[m][:, *_lower(D)])
+    return np.concatenate(parts, axis=1)
 
 
 def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> list[str]:
-    """Readable names in the order of `population_vector`."""
+    """Readable names in the order of `population_vectors`."""
     names = []
     for g in layout.groups:
         parameters = g.model.parameters
@@ -180,17 +183,28 @@ def user_beta(g: GroupLayout, beta: Array) -> Array:
     return g.design.to_user @ beta
 
 
-def governing_vector(state: State, c: int) -> Array:
-    """Everything of chain c but items and abilities, to be kept with a draw: beta, beta_mean, Sigma, mu, R."""
+def governing_vectors(state: State) -> Array:
+    """Everything but items and abilities, to be kept with a draw: beta, beta_mean, Sigma, mu, R, one row per lane."""
     parts = []
     for s in state.groups:
-        parts += [s.beta[:, :, c].ravel(), s.beta_mean[:, :, c].ravel(), s.sigma[c].ravel()]
-    parts += [state.mu[:, :, c].ravel(), state.R[:, c].ravel()]
-    return np.concatenate(parts)
+        parts += [_by_lane(s.beta), _by_lane(s.beta_mean), s.sigma.reshape(LANES, -1)]
+    parts += [_by_lane(state.mu), np.moveaxis(state.R, 1, 0).reshape(LANES, -1)]
+    return np.concatenate(parts, axis=1)
+
+
+def _by_lane(values: Array) -> Array:
+    """(..., LANES) to (LANES, everything else in its order)."""
+    return values.reshape(-1, LANES).T
+
+
+@cache
+def _lower(n: int, k: int = 0) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    rows, columns = np.tril_indices(n, k)
+    return rows, columns
 
 
 def split_governing(layout: Layout, kept: Array) -> tuple[list[tuple[Array, Array, Array]], Array, Array]:
-    """Undo `governing_vector` for kept (..., size): per group (beta, beta_mean, sigma), then mu, R."""
+    """Undo `governing_vectors` for kept (..., size): per group (beta, beta_mean, sigma), then mu, R."""
     at, groups = 0, []
 
     def take(*shape: int) -> Array:

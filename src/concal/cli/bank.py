@@ -74,6 +74,7 @@ def add(
     Example: concal add bank 2026Q1 responses.csv --items items.csv
     """
     from concal.bank.bank import Bank
+    from concal.cli.ahead import compiled_ahead
 
     if sum(source is not None for source in (responses, draws, legacy)) != 1:
         raise typer.BadParameter("give RESPONSES, or --draws FILE, or --legacy FILE", param_hint="RESPONSES")
@@ -82,19 +83,21 @@ def add(
     opened = Bank(bank)
     with shown_progress(not as_json) as report:
         if responses is not None:
-            done = opened.add(
-                period,
-                responses,
-                items,
-                spec=_read_spec(spec),
-                wide=wide,
-                replace=replace,
-                keep_responses=keep_responses,
-                seed=seed,
-                reason=reason,
-                resume=not restart,
-                progress=report,
-            )
+            changed = _read_spec(spec)
+            with compiled_ahead(g.response_model for g in (changed or opened.spec).groups.values()):
+                done = opened.add(
+                    period,
+                    responses,
+                    items,
+                    spec=changed,
+                    wide=wide,
+                    replace=replace,
+                    keep_responses=keep_responses,
+                    seed=seed,
+                    reason=reason,
+                    resume=not restart,
+                    progress=report,
+                )
         elif draws is not None:
             done = opened.add_draws(period, draws, items=items, replace=replace, reason=reason, progress=report)
         else:

@@ -26,11 +26,14 @@ def demo(
     Example: concal demo --out concal-demo
     """
     typer.echo("loading and, the first time on this machine, compiling the engine ...", err=True)
+    from concal.cli.ahead import compiled_ahead
     from concal.cli.evaluate import print_evaluation
     from concal.cli.progress import shown_progress
     from concal.demo import run_demo
+    from concal.simulate import demo_spec
 
-    with shown_progress(not as_json) as work:
+    models = [group.response_model for group in demo_spec().groups.values()]
+    with compiled_ahead(models), shown_progress(not as_json) as work:
         made = run_demo(out, quick=quick, seed=seed, tell=lambda text: typer.echo(text, err=as_json), work=work)
     if as_json:
         print_json({**made.evaluation.to_json(), "report": str(made.report), "seconds": made.seconds})
@@ -40,5 +43,7 @@ def demo(
         typer.echo(
             "The quick programme is small and stops at looser targets; `concal demo` without --quick is the real one."
         )
+    else:
+        typer.echo("The demonstration samples to half of the default number of effective draws.")
     total = sum(made.seconds.values())
     typer.echo(f"Done in {total:.0f} s. Open the report: {made.report.resolve()}")

@@ -147,7 +147,8 @@ def _pool() -> ThreadPoolExecutor:
 
 def run_blocks(work: Callable[[tuple[int, int]], T], n_items: int) -> list[T]:
     """Run compiled work over blocks of items on all cores; results in block order."""
-    return list(_pool().map(work, [(i, min(i + BLOCK, n_items)) for i in range(0, n_items, BLOCK)]))
+    blocks = [(i, min(i + BLOCK, n_items)) for i in range(0, n_items, BLOCK)]
+    return [work(block) for block in blocks] if len(blocks) == 1 else list(_pool().map(work, blocks))
 
 
 def _link_prior(posterior: JointPosterior, theta: Array, gradient: Array) -> float:

@@ -11,6 +11,8 @@ of freedom, the response model's scale), the correlation matrix is uniform, LKJ(
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import numpy.typing as npt
 
@@ -19,9 +21,16 @@ DEGREES = 2.0
 SHAPE = 1.0
 
 
+@cache
+def lower(p: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows and columns of a lower triangle, row by row."""
+    rows, columns = np.tril_indices(p)
+    return rows, columns
+
+
 def sigma_root(coordinates: Array, p: int) -> Array:
     """Lower factor L of Sigma, (..., p, p)."""
-    rows, columns = np.tril_indices(p)
+    rows, columns = lower(p)
     root = np.zeros((*coordinates.shape[:-1], p, p))
     root[..., rows, columns] = coordinates
     i = np.arange(p)
@@ -33,7 +42,7 @@ def sigma_root(coordinates: Array, p: int) -> Array:
 def sigma_coordinates(sigma: Array) -> Array:
     """Coordinates of a covariance (p, p)."""
     root = np.linalg.cholesky(sigma)
-    rows, columns = np.tril_indices(sigma.shape[0])
+    rows, columns = lower(sigma.shape[0])
     diagonal = np.diag(root)
     scaled = root / diagonal[:, None]
     scaled[np.diag_indices_from(scaled)] = np.log(diagonal)
@@ -43,21 +52,18 @@ def sigma_coordinates(sigma: Array) -> Array:
 def root_directions(root: Array) -> tuple[Array, npt.NDArray[np.intp]]:
     """DL for every coordinate, (k, p, p), and the position of each coordinate's own row on the diagonal."""
     p = root.shape[0]
-    rows, columns = np.tril_indices(p)
+    rows, columns = lower(p)
     out = np.zeros((rows.size, p, p))
-    for i, (a, b) in enumerate(zip(rows, columns, strict=True)):
-        if a == b:
-            out[i, a] = root[a]
-        else:
-            out[i, a, b] = root[a, a]
+    out[np.arange(rows.size), rows, columns] = root[rows, rows]
     on_diagonal = np.flatnonzero(rows == columns)
+    out[on_diagonal, np.arange(p)] = root  # scaling a row moves all of it
     return out, on_diagonal[rows]
 
 
 def log_prior(coordinates: Array, scale: Array) -> tuple[float, Array]:
     """Log density (up to a constant) and its gradient."""
     p = scale.shape[0]
-    rows, columns = np.tril_indices(p)
+    rows, columns = lower(p)
     diagonal = rows == columns
     kappa2 = np.bincount(rows, weights=np.where(diagonal, 0.0, coordinates**2), minlength=p)
     psi = coordinates[diagonal]

@@ -1,0 +1,101 @@
+"""Compile on a second core what a first run will need later, while the run itself compiles what it needs now.
+
+The first calibration on a machine compiles for half a minute on one core. Half of it is not needed at once: the moves
+of Sigma and R begin after some warm-up, the link after the calibration. A second process compiles these meanwhile and
+leaves the machine code in the kernel cache, where the run finds it. Should the run come first, it compiles itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from concal.response import ResponseModel, make_model
+from concal.response.compiled import cache_folder
+from concal.response.lanes import LANES
+
+
+@contextmanager
+def compiled_ahead(models: Iterable[ResponseModel]) -> Iterator[None]:
+    """Run the second process beside the block, unless it ran before or there is no core for it."""
+    names = sorted({f"{model.name}:{model.n_categories if model.polytomous else ''}" for model in models})
+    folder = cache_folder()
+    if folder is None or (os.cpu_count() or 1) < 2:
+        yield
+        return
+    marker = folder / f"ahead-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}"
+    if marker.exists():
+        yield
+        return
+    command = [sys.executable, "-m", "concal.cli.ahead", str(marker), *names]
+    quiet = subprocess.DEVNULL
+    process = subprocess.Popen(command, stdin=quiet, stdout=quiet, stderr=quiet)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def compile_later_kernels(models: list[ResponseModel]) -> None:
+    """Call every kernel a run needs later, with nothing to do."""
+    for model in models:
+        _log_likelihoods(model)
+    _carry()
+    for model in models:
+        _link(model)
+
+
+def _log_likelihoods(model: ResponseModel) -> None:
+    from concal.calibrate import kernels
+
+    start, index, score = np.zeros(2, np.int64), np.zeros(1, np.int32), np.zeros(1, np.float32)
+    theta, total = np.zeros((1, 1, LANES), np.float32), np.zeros((1, LANES))
+    par = np.zeros((1, 1, LANES), np.float32)
+    kernels.item_log_likelihood(model.tag, start, index, score, theta, 0, par, total, 0, 0)
+    kernels.person_log_likelihood(model.tag, start, index, score, theta, par, 0, total, 0, 0)
+
+
+def _carry() -> None:
+    from concal.calibrate import kernels
+
+    index, change, mean = np.zeros(1, np.int32), np.zeros((1, LANES)), np.zeros((1, 1, LANES))
+    information, pull, precision = (
+        np.zeros((1, 1), np.float32),
+        np.zeros((1, 1), np.float32),
+        np.zeros((1, 1, 1, LANES)),
+    )
+    for units in (np.zeros((1, 1, LANES)), np.zeros((1, 1, LANES), np.float32)):  # items, then abilities
+        kernels.carry(
+            1, units, information, pull, precision, mean, precision, mean, index, index, units.copy(), change, 0, 0
+        )
+
+
+def _link(model: ResponseModel) -> None:
+    from concal.link.criteria import Anchors, make_loss, make_quadrature
+    from concal.link.solve import Criterion, solve
+
+    xi = np.array(model.prior.mean) + np.linspace(-0.5, 0.5, 4)[None, :, None] * np.array(model.prior.sd)
+    criterion = Criterion("haebara", make_loss("pseudo_huber"), make_quadrature())
+    for exact, dtype in ((False, np.float32), (True, np.float64)):
+        draws = xi.astype(dtype)
+        solve([Anchors(model, model, draws, draws, np.ones(4))], criterion, exact=exact, threads=1)
+
+
+def main(arguments: list[str]) -> None:
+    """``python -m concal.cli.ahead MARKER MODEL:CATEGORIES ...``."""
+    marker, *names = arguments
+    pairs = [name.partition(":") for name in names]
+    compile_later_kernels([make_model(name, int(categories) if categories else None) for name, _, categories in pairs])
+    with open(marker, "x", encoding="utf-8"):
+        pass
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
