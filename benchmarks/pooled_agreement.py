@@ -64,9 +64,10 @@ def main() -> None:
         "joint": concal.combine(pairs, method="joint"),
     }
     say("combined", started)
-    pooled = calibrate_period(pool_periods(data, reference), spec, period="pooled", seed=options.seed + 100)
+    longer = with_options(programme.spec, options, factor=2)
+    pooled = calibrate_period(pool_periods(data, reference), longer, period="pooled", seed=options.seed + 100)
     say(f"pooled: {pooled.convergence}", started)
-    truth = programme.truth["items"]
+    truth = programme.truth.items
     if "period" in truth.columns:
         truth = truth.filter(pl.col("period") == reference)
     tables = []
@@ -84,10 +85,10 @@ def main() -> None:
         pl.concat(tables).write_csv(options.csv)
 
 
-def with_options(spec: concal.Spec, options: argparse.Namespace) -> concal.Spec:
+def with_options(spec: concal.Spec, options: argparse.Namespace, factor: int = 1) -> concal.Spec:
     """The programme's spec with longer runs, so that Monte Carlo error does not decide."""
     content = spec.model_dump(mode="json", exclude_none=True)
-    content["calibration"] |= {"draws": options.draws, "min_ess": 0.4 * options.draws}
+    content["calibration"] |= {"draws": factor * options.draws, "min_ess": 0.4 * factor * options.draws}
     content["linking"] |= {"grid_metric": options.grid_metric}
     return concal.Spec.parse(content)
 
