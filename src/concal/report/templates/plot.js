@@ -51,7 +51,8 @@ class Plot {
     this.svg = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": options.describe || "" });
     this.x = this.scale(options.x, this.left, width - MARGIN.right);
     this.y = this.scale(options.y, height - MARGIN.bottom, MARGIN.top);
-    host.append(this.svg);
+    this.back = shape("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }); // grid lines, under the points
+    host.append(this.back, this.svg);
     this.axes();
   }
   scale(axis, from, to) {
@@ -75,7 +76,7 @@ class Plot {
     const { x, y } = this.options, bottom = this.height - MARGIN.bottom, right = this.width - MARGIN.right;
     for (const [v, text] of this.marks(y, this.height / 55)) {
       const at = this.y(v);
-      this.svg.append(shape("line", { class: "grid", x1: this.left, x2: right, y1: at, y2: at }));
+      this.back.append(shape("line", { class: "grid", x1: this.left, x2: right, y1: at, y2: at }));
       this.svg.append(shape("text", { x: this.left - 6, y: at + 4, "text-anchor": "end" }, text));
     }
     const marks = this.marks(x, this.width / 80);
@@ -83,7 +84,7 @@ class Plot {
     const every = x.labels ? Math.ceil(longest * marks.length / (right - this.left)) : 1;
     marks.forEach(([v, text], k) => {
       const at = this.x(v);
-      if (!x.labels) this.svg.append(shape("line", { class: "grid", x1: at, x2: at, y1: MARGIN.top, y2: bottom }));
+      if (!x.labels) this.back.append(shape("line", { class: "grid", x1: at, x2: at, y1: MARGIN.top, y2: bottom }));
       if (k % every === 0) this.svg.append(shape("text", { x: at, y: bottom + 14, "text-anchor": "middle" }, text));
     });
     this.svg.append(shape("line", { class: "axis", x1: this.left, x2: right, y1: bottom, y2: bottom }));
@@ -120,7 +121,7 @@ class Plot {
       pen.fillStyle = fill(i);
       pen.beginPath(); pen.arc(a, b, radius, 0, 7); pen.fill();
     }
-    this.host.prepend(dots);
+    this.back.after(dots);
     this.host.dataset.points = xs.length;
     if (describe) this.hover(xs, ys, describe, choose);
   }
