@@ -127,9 +127,15 @@ class Trace:
 
     def shortfall(self, spec: CalibrationSpec) -> str:
         """What is missing, in words."""
+        population_held = self.max_rhat <= spec.max_rhat and self.min_ess >= spec.min_ess
+        items = (
+            f", {self.item_share:.1%} of the items within R-hat {spec.max_item_rhat} (target {spec.item_share:.1%})"
+            if population_held and self.kept >= self.per_chain  # looked at only then
+            else ""
+        )
         return (
             f"largest population R-hat {self.max_rhat:.3f} (target {spec.max_rhat}), smallest population bulk ESS "
-            f"{self.min_ess:.0f} (target {spec.min_ess:.0f}) after {self.sweeps} sweeps a chain"
+            f"{self.min_ess:.0f} (target {spec.min_ess:.0f}){items} after {self.sweeps} sweeps a chain"
         )
 
     def selection(self) -> npt.NDArray[np.intp]:

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from concal.errors import SpecError
 from concal.response.arithmetic import Value, exp, load, log, maximum, minimum, store, where_less
-from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
+from concal.response.base import Array, PopulationPrior
+from concal.response.polytomous import Polytomous
 from concal.response.registry import register
 
 _LARGEST = 60.0  # |C_k| beyond it is cut: e^60 still leaves float32 room for the sums
@@ -155,31 +154,15 @@ def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
 
 @register(GPCMTag, terms, extra_terms, curve, factored)
 @dataclass(frozen=True)
-class GPCM(ResponseModel):
+class GPCM(Polytomous):
     """Partial credit, scored 0, 1, ..., K - 1."""
 
-    categories: int
     name: ClassVar[str] = "gpcm"
-    polytomous: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.categories < 2:
-            raise SpecError(f"gpcm needs at least 2 categories, not {self.categories}")
 
     @property
     def extras(self) -> tuple[str, ...]:
         """All steps but the last, which makes the sum zero."""
         return tuple(f"c_{k}" for k in range(1, self.categories - 1))
-
-    @property
-    def max_score(self) -> float:
-        """The top category."""
-        return float(self.categories - 1)
-
-    @property
-    def n_categories(self) -> int:
-        """K."""
-        return self.categories
 
     @property
     def prior(self) -> PopulationPrior:
@@ -193,14 +176,6 @@ class GPCM(ResponseModel):
         """See the contract."""
         return GPCMTag(self.categories)
 
-    def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
-        """Anything but the whole numbers 0..K-1."""
-        return not_a_category(score, self.categories)
-
-    def score_rule(self) -> str:
-        """For messages."""
-        return f"a whole number from 0 to {self.categories - 1}"
-
     def kernel_extras(self, xi: Array) -> Array:
         """The weights w_1..w_{K-2}, then C_1..C_{K-2}."""
         C = np.clip(np.cumsum(xi[..., 2:], axis=-1), -_LARGEST, _LARGEST)
@@ -210,11 +185,6 @@ class GPCM(ResponseModel):
         """C_k = c_1 + ... + c_k."""
         q = self.categories - 2
         return np.broadcast_to(np.tril(np.ones((q, q))), (*xi.shape[:-1], q, q))
-
-    @property
-    def natural_extras(self) -> tuple[str, ...]:
-        """All K - 1 steps (none for two categories, where the only step is zero)."""
-        return tuple(f"c_{k}" for k in range(1, self.categories)) if self.categories > 2 else ()
 
     def to_natural(self, xi: Array) -> Array:
         """Columns a, d, c_1..c_{K-1}."""

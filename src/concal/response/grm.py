@@ -17,12 +17,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
-from concal.errors import SpecError
 from concal.response.arithmetic import Value, exp, load, log, minimum, store, where_less
-from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
+from concal.response.base import Array, PopulationPrior
+from concal.response.polytomous import Polytomous
 from concal.response.registry import register
 
 _LARGEST = 40.0  # |c_k| beyond it is cut: products of two e_k still fit float32
@@ -134,31 +133,15 @@ def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
 
 @register(GRMTag, terms, extra_terms, curve)
 @dataclass(frozen=True)
-class GRM(ResponseModel):
+class GRM(Polytomous):
     """Ordered grades, scored 0, 1, ..., K - 1."""
 
-    categories: int
     name: ClassVar[str] = "grm"
-    polytomous: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.categories < 2:
-            raise SpecError(f"grm needs at least 2 categories, not {self.categories}")
 
     @property
     def extras(self) -> tuple[str, ...]:
         """Logs of the K - 2 gaps between neighbouring thresholds."""
         return tuple(f"log_gap_{k}" for k in range(1, self.categories - 1))
-
-    @property
-    def max_score(self) -> float:
-        """The top grade."""
-        return float(self.categories - 1)
-
-    @property
-    def n_categories(self) -> int:
-        """K."""
-        return self.categories
 
     @property
     def prior(self) -> PopulationPrior:
@@ -171,14 +154,6 @@ class GRM(ResponseModel):
     def tag(self) -> GRMTag:
         """See the contract."""
         return GRMTag(self.categories)
-
-    def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
-        """Anything but the whole numbers 0..K-1."""
-        return not_a_category(score, self.categories)
-
-    def score_rule(self) -> str:
-        """For messages."""
-        return f"a whole number from 0 to {self.categories - 1}"
 
     def thresholds(self, xi: Array) -> Array:
         """Centred c_1..c_{K-1} from xi."""
@@ -200,11 +175,6 @@ class GRM(ResponseModel):
         """psi_j is the sum of the first j gaps."""
         q = self.categories - 2
         return np.tril(np.ones((q, q))) * np.exp(xi[..., None, 2:])
-
-    @property
-    def natural_extras(self) -> tuple[str, ...]:
-        """The thresholds (none for two categories, where the only one is zero)."""
-        return tuple(f"c_{k}" for k in range(1, self.categories)) if self.categories > 2 else ()
 
     def natural_rule(self) -> str:
         """For messages."""

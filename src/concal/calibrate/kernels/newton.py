@@ -76,6 +76,13 @@ def _aim(n: int, acc: Any, k: int, precision: Any, pop: int, delta: Any, chol: A
     return prior, widen(half_log_det), scale
 
 
+@inlined
+def _kind_of_move(u: Any) -> Any:
+    """Scale of the noise and weight of the Newton step: in a few lanes a random walk, which never gets trapped."""
+    walk = select_less(u, RANDOM_WALK_SHARE, 1.0, splat(0.0))
+    return widen(1.0 + (RANDOM_WALK_SCALE - 1.0) * walk), widen(1.0 - walk)
+
+
 @kernel
 def propose(
     n: int,
@@ -108,9 +115,7 @@ def propose(
             put(delta, (m,), widen_row(x, i, m) - row(mean, (mean_of[i], m)))
         prior, half_log_det, scale = _aim(n, acc, k, precision, pop[i], delta, chol, step)
         u = uniforms(seed, i, sweep, stream)
-        walk = select_less(u[1], RANDOM_WALK_SHARE, 1.0, splat(0.0))
-        spread = widen(1.0 + (RANDOM_WALK_SCALE - 1.0) * walk)
-        newton = widen(1.0 - walk)
+        spread, newton = _kind_of_move(u[1])
         length = splat64(0.0)
         z0, z1 = normal_pair(u[2], u[3])
         put(noise, (0,), z0)
@@ -174,9 +179,7 @@ def accept(
             put(delta, (m,), widen_row(proposal, k, m) - row(mean, (mean_of[i], m)))
         prior, half_log_det, scale = _aim(n, acc, k, precision, pop[i], delta, chol, step)
         u = uniforms(seed, i, sweep, stream)
-        walk = select_less(u[1], RANDOM_WALK_SHARE, 1.0, splat(0.0))
-        spread = widen(1.0 + (RANDOM_WALK_SCALE - 1.0) * walk)
-        newton = widen(1.0 - walk)
+        spread, newton = _kind_of_move(u[1])
         # L' (x - proposal - Newton step from the proposal) is the noise the way back would have needed
         for m in range(n):
             back = widen_row(x, i, m) - widen_row(proposal, k, m) - newton * scale * row(step, (m,))
