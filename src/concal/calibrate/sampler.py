@@ -153,8 +153,9 @@ class Sampler:
         if limit:
             self.warnings.append(f"stopped at {limit} before the targets held: {trace.shortfall(spec)}")
             return True
-        if trace.max_rhat > 1.1 and trace.sweeps >= self.warmup_end:
-            # the chains had not met: what was sampled becomes warm-up
+        if trace.max_rhat > 1.1 and trace.sweeps >= 2 * self.warmup_end:
+            # Chains that mix slowly have a large R-hat at first; after twice the warm-up they had not met in it: what
+            # was sampled becomes warm-up.
             self.warmup_end = self.state.sweep + 1
             trace.clear()
             return False

@@ -59,11 +59,9 @@ class State:
 
 def kernel_parameters(group: GroupLayout, xi: Array) -> npt.NDArray[np.float32]:
     """Rows the kernels read, (items, rows, LANES) float32, from xi (items, p, LANES)."""
-    with np.errstate(
-        over="ignore", invalid="ignore"
-    ):  # an absurd proposal: its likelihood is not finite, it is refused
+    with np.errstate(over="ignore", invalid="ignore"):  # an absurd proposal is refused: its likelihood is not finite
         rows = group.model.kernel_parameters(np.moveaxis(xi, 1, 2))
-    return np.ascontiguousarray(np.moveaxis(rows, 2, 1), dtype=np.float32)
+        return np.ascontiguousarray(np.moveaxis(rows, 2, 1), dtype=np.float32)
 
 
 def jacobian(group: GroupLayout, xi: Array) -> Array:
