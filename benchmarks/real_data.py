@@ -1,9 +1,10 @@
 """Consensus against the pooled fit on real responses: the tables of "Real responses" in docs/validation.md.
 
-    python benchmarks/real_data.py {cloze,assist} --data FOLDER --out FOLDER
+    python benchmarks/real_data.py {cloze,cloze2,assist} --data FOLDER --out FOLDER
 
 cloze    478 learners, 144 statistics cloze items; first attempts; periods are the calendar weeks (2015) in which a
          learner appeared first; items' text gives the features
+cloze2   the same in two periods: learners who appeared before 23 November, and after
 assist   ASSISTments 2017: 1,705 students, 3,162 problems; first attempts; four cohorts of students
 
 Builds a bank (add, period by period), evaluates it against the pooled fit of the same engine under the default
@@ -33,13 +34,17 @@ def spec(features: str) -> concal.Spec:
     return concal.Spec.parse({"bank": {"dimensions": ["ability"]}, "groups": groups, "calibration": {"seed": 1}})
 
 
-def cloze(data: Path) -> tuple[concal.Spec, pl.DataFrame, dict[str, pl.DataFrame]]:
-    """Weeks of first appearance; the first three (104 + 4 learners) count as one."""
+Study = tuple[concal.Spec, pl.DataFrame, dict[str, pl.DataFrame]]
+
+
+def cloze(data: Path, weeks: int = 1) -> Study:
+    """Weeks of first appearance; the first three (104 + 4 learners) count as one. Or runs of several weeks."""
     responses = pl.read_parquet(data / "cloze_stats" / "responses.parquet").rename(NAMES)
     responses = responses.filter(pl.col("attempt") == 1)
     first = responses.group_by("person_id").agg(pl.col("time").min().dt.truncate("1w").dt.date().alias("week"))
     second = first["week"].unique().sort()[2]
-    first = first.with_columns(pl.max_horizontal("week", pl.lit(second)).cast(pl.String))
+    since = (pl.max_horizontal("week", pl.lit(second)) - second).dt.total_days() // (7 * weeks) * (7 * weeks)
+    first = first.with_columns((pl.lit(second) + pl.duration(days=since)).cast(pl.Date).cast(pl.String).alias("week"))
     by_week = responses.join(first, on="person_id").partition_by("week", as_dict=True)
     items = pl.read_parquet(data / "cloze_stats" / "items.parquet").rename({"item": "item_id"})
     items = items.select("item_id", pl.lit("all").alias("group"), "n_words", "answer_len")
@@ -47,7 +52,7 @@ def cloze(data: Path) -> tuple[concal.Spec, pl.DataFrame, dict[str, pl.DataFrame
     return spec("~ n_words + log(answer_len)"), items, periods
 
 
-def assist(data: Path) -> tuple[concal.Spec, pl.DataFrame, dict[str, pl.DataFrame]]:
+def assist(data: Path) -> Study:
     """Four cohorts of students, by their number."""
     responses = pl.read_parquet(data / "assist2017" / "responses.parquet").rename(NAMES)
     responses = responses.filter(pl.col("attempt") == 1)
@@ -55,17 +60,18 @@ def assist(data: Path) -> tuple[concal.Spec, pl.DataFrame, dict[str, pl.DataFram
     by_cohort = responses.with_columns(cohort).partition_by("cohort", as_dict=True)
     items = pl.read_parquet(data / "assist2017" / "items.parquet").rename({"item": "item_id"})
     items = items.select("item_id", pl.lit("all").alias("group"))
-    return spec("~ 1"), items, {f"cohort {k + 1}": frame for (k,), frame in sorted(by_cohort.items())}
+    return spec("~ 1"), items, {f"cohort-{k + 1}": frame for (k,), frame in sorted(by_cohort.items())}
 
 
 def main() -> None:
     """One data set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", choices=("cloze", "assist"))
+    parser.add_argument("dataset", choices=("cloze", "cloze2", "assist"))
     parser.add_argument("--data", type=Path, required=True, help="folder with cloze_stats/ and assist2017/")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for bank and report")
     given = parser.parse_args()
-    model, items, periods = {"cloze": cloze, "assist": assist}[given.dataset](given.data)
+    studies = {"cloze": cloze, "cloze2": lambda data: cloze(data, weeks=3), "assist": assist}
+    model, items, periods = studies[given.dataset](given.data)
     bank = Bank.create(given.out / "bank", model)
     started = time.monotonic()
 

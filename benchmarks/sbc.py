@@ -62,6 +62,7 @@ ITEMS, PERSONS, PER_PERSON = 24, 120, 12
 LEARNING = 90  # sweeps of warm-up the frozen moves learn from
 K, REPEATS = 30, 4  # sweeps back and forth; times 8 chains: draws per data set
 TRACKED_ITEMS = 3
+LARGEST_LOGIT = 700.0  # of a positive double
 ENDPOINT = 1e4  # what ordered_beta's kernels read for a score of 1
 ALPHA = 0.005  # chance of a false alarm, per model and check
 
@@ -130,7 +131,7 @@ def simulate_scores(name: str, theta: np.ndarray, xi: np.ndarray, rng: np.random
     if name == "beta":
         return beta_logit(eta, np.exp(extras[0]), rng)
     phi, k_0, k_1 = extras
-    inside = np.clip(beta_logit(eta, phi, rng), -0.4 * ENDPOINT, 0.4 * ENDPOINT)
+    inside = beta_logit(eta, phi, rng)
     at_one, at_zero = u < special.expit(eta - k_1), u >= special.expit(eta - k_0)
     return np.where(at_one, ENDPOINT, np.where(at_zero, -ENDPOINT, inside))
 
@@ -183,8 +184,20 @@ class Truth(NamedTuple):
 
 
 def simulate_data(setting: Setting, seed: int) -> tuple[PeriodData, Truth]:
-    """One data set and what is behind it."""
-    rng = np.random.default_rng([seed, 20261])
+    """One data set that a file can hold, and what is behind it.
+
+    The prior's tails give beta scores that no double between 0 and 1 can hold. Such data sets are drawn again: given
+    any set of data the simulated values are still one draw from the posterior.
+    """
+    for attempt in range(10_000):
+        data, truth = _simulate(setting, np.random.default_rng([seed, 20261, attempt]))
+        inside = [g.score[np.abs(g.score) != ENDPOINT] for g in data.groups.values() if "beta" in g.name]
+        if all(np.abs(z).max(initial=0.0) < LARGEST_LOGIT for z in inside):
+            return data, truth
+    raise RuntimeError("no data set with scores that a double can hold")
+
+
+def _simulate(setting: Setting, rng: np.random.Generator) -> tuple[PeriodData, Truth]:
     dimensions = tuple(dict.fromkeys(d for _, d in setting.groups))
     rho = rng.uniform(-1.0, 1.0) if len(dimensions) > 1 else 0.0
     theta = rng.standard_normal((PERSONS, len(dimensions)))

@@ -185,3 +185,16 @@ def test_bad_input_is_named(two_periods):
     with pytest.raises(DataError, match="method"):
         combine([one], method="median")
     assert CONVERGED.converged
+
+
+def test_a_spread_that_cannot_be_told_from_zero_is_named(two_periods):
+    _, periods = two_periods
+    calm = periods[0]
+    assert not any("told from zero" in w for w in summarise_period(calm).warnings)
+    sigma = np.array(group_of(calm).sigma)
+    flat = sigma.reshape(-1, *sigma.shape[-2:])
+    scale = np.exp(np.random.default_rng(3).normal(0.0, 1.5, flat.shape[0]))  # SDs over two orders of magnitude
+    flat[:, 1, :] *= scale[:, None]
+    flat[:, :, 1] *= scale[:, None]
+    found = summarise_period(with_group(calm, sigma=flat.reshape(sigma.shape))).warnings
+    assert len([w for w in found if "group 'g': the items' spread of log_a cannot be told from zero" in w]) == 1

@@ -29,6 +29,7 @@ from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 PAPER_DRAWS = 200
+COLLAPSED = 0.4  # 5 % quantile of a population SD over its median, below which it cannot be told from zero
 
 
 @dataclass(frozen=True)
@@ -237,6 +238,7 @@ def _summarise_group(
     s = all_draws if which is None else which.shape[0]
     p = own.mean.shape[1]
     ess = _effective(group, all_draws, warnings)
+    warnings.extend(_collapsed(group))
     population = population_moments(group, hyperprior, link, which, correct=correct, literal=literal)
     same = link is None and which is None
     alone = population if same else population_moments(group, hyperprior, None, None, correct=correct, literal=literal)
@@ -299,6 +301,23 @@ def prior_contribution(
     if not correct:
         return m, inverse(total)
     return m, corrected_inverse(total, feature_quadratic(X, population.V_estimated, p), population.n_effective)
+
+
+def _collapsed(group: GroupDraws) -> list[str]:
+    """Parameters whose population SD the period cannot tell from zero.
+
+    Draws with an SD near zero pin the items to their prediction and say nothing about the items' likelihood, so neither
+    method can rebuild it from them.
+    """
+    sd = np.sqrt(np.diagonal(group.sigma, axis1=-2, axis2=-1).reshape(-1, len(group.model.parameters)))
+    low, middle = np.quantile(sd, [0.05, 0.5], axis=0)
+    names = [name for name, small in zip(group.model.parameters, low < COLLAPSED * middle, strict=True) if small]
+    if not names:
+        return []
+    return [
+        f"group {group.name!r}: the items' spread of {', '.join(names)} cannot be told from zero in this period; what "
+        "the consensus says of them rests on the other periods (take longer periods, or merge groups)"
+    ]
 
 
 def _effective(group: GroupDraws, n_draws: int, warnings: list[str]) -> Array:

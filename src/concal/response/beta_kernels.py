@@ -79,13 +79,14 @@ def gamma_terms(x: Value, unit: Value) -> tuple[Value, Value, Value, Value]:
 def density(tag: Any, z: Value, mu: Value, nu: Value, low: Value, high: Value, par: Value) -> Any:
     """Density of an inside score as (l, f, d/d eta, p^2 trigamma p, q^2 trigamma q, d/d log phi), likelihood f e^l."""
     phi, unit = load(par, 2), load(par, 5)
-    p = maximum(mu * phi, tag.smallest_shape)
-    q = maximum(nu * phi, tag.smallest_shape)
+    exact_p, exact_q = mu * phi, nu * phi
+    p = maximum(exact_p, tag.smallest_shape)
+    q = maximum(exact_q, tag.smallest_shape)
     room = load(par, 3) - tag.log_smallest_shape
     tail = minimum(low + room, 0.0) + minimum(high + room, 0.0)
     size = maximum(z, 0.0 - z)
     small = log(1.0 + exp(0.0 - size))
-    power = p * minimum(z, 0.0) - q * maximum(z, 0.0) - phi * small
+    power = exact_p * minimum(z, 0.0) - exact_q * maximum(z, 0.0) - phi * small
     p_zero, p_product, p_first, p_second = gamma_terms(p, unit)
     q_zero, q_product, q_first, q_second = gamma_terms(q, unit)
     linear = load(par, 4) - p_zero - q_zero + tail + power + 2.0 * small + size
