@@ -241,8 +241,7 @@ def make_sparse_period(n_items: int, n_features: int = 10) -> PeriodData:
     beta = np.vstack([model.prior.mean, 0.25 * rng.standard_normal((n_features, 2)) * model.prior.sd])
     xi = X @ beta + np.array(model.prior.sd) * rng.standard_normal((n_items, 2))
     half = n_items // 2
-    n_persons = 63 * half // 15  # 15 responses each: (6 + 120) / 2 per item of the bank
-    # one of the 15 responses in 21 goes to an item of the sparse half
+    n_persons = 126 * half // 15  # 15 responses each
     sparse = rng.random((n_persons, 15)) < 6.0 / 126.0
     item = np.where(sparse, half, 0) + make_items(half, n_persons, 15, rng)
     person = np.repeat(np.arange(n_persons, dtype=np.int32), 15)
@@ -360,7 +359,7 @@ def whole(threads: int, quick: bool) -> None:
 
         class Plain:
             def place(self, folder_name: str, file: str) -> tuple[Path, str]:
-                return folder / file, file
+                return folder / file, f"data/{folder_name}-0/{file}"
 
         write_calibration(FolderWriter(Plain(), "draws"), result)
         mark("write draws")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from concal.calibrate.kernels.passes import BLOCK
+from concal.calibrate.kernels.passes import AHEAD, BLOCK
 from concal.response import arithmetic
 from concal.response.compiled import kernel
 from concal.response.lanes import (
     call_factored,
+    prefetch,
     put,
     row,
     splat,
@@ -43,6 +44,7 @@ def item_log_likelihood(
     tag: Any, start: Any, person: Any, y: Any, theta: Any, dim: int, par: Any, total: Any, lo: int, hi: int
 ) -> None:
     """Log-likelihood of items lo..hi (rows 0..hi-lo of `total`)."""
+    end = person.shape[0] - 1
     for j in range(lo, hi):
         a, d = row(par, (j, 0)), row(par, (j, 1))
         last = start[j + 1]
@@ -50,6 +52,7 @@ def item_log_likelihood(
         for block in range(start[j], last, BLOCK):
             l8, f8 = splat(0.0), splat(1.0)
             for r in range(block, min(block + BLOCK, last)):
+                prefetch(theta, (person[min(r + AHEAD, end)], dim))
                 eta = a * (row(theta, (person[r], dim)) - d)
                 part, factor, _, _ = call_factored(tag, splat(y[r]), eta, (par, j))
                 l8 = l8 + part

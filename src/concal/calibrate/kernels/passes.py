@@ -13,6 +13,7 @@ from concal.response.lanes import (
     call_extra_terms,
     call_factored,
     inlined,
+    prefetch,
     put,
     row,
     splat,
@@ -20,6 +21,7 @@ from concal.response.lanes import (
     widen,
 )
 
+AHEAD = 24  # responses whose abilities are asked for in advance: with many examinees they lie in memory, not in a cache
 BLOCK = 8  # responses summed in float32 before the sum goes on in float64
 
 
@@ -60,6 +62,7 @@ def item_pass(
     tag: Any, start: Any, person: Any, y: Any, theta: Any, dim: int, par: Any, acc: Any, lo: int, hi: int
 ) -> None:
     """Accumulators of items lo..hi of a model without extras (rows 0..hi-lo of `acc`), from all their responses."""
+    end = person.shape[0] - 1
     for j in range(lo, hi):
         a, d = row(par, (j, 0)), row(par, (j, 1))
         ll, g, ge = splat64(0.0), splat64(0.0), splat64(0.0)
@@ -69,6 +72,7 @@ def item_pass(
             l8, f8, g8, ge8 = splat(0.0), splat(1.0), splat(0.0), splat(0.0)
             w8, we8, wee8 = splat(0.0), splat(0.0), splat(0.0)
             for r in range(block, min(block + BLOCK, last)):
+                prefetch(theta, (person[min(r + AHEAD, end)], dim))
                 eta = a * (row(theta, (person[r], dim)) - d)
                 part, factor, slope, weight = call_factored(tag, splat(y[r]), eta, (par, j))
                 l8 = l8 + part
@@ -106,6 +110,7 @@ def item_pass_extras(
     hi: int,
 ) -> None:
     """The same for a model with q extras; `jacobian` is d psi / d extras, (items of the chunk, q, q, LANES) float64."""
+    end = person.shape[0] - 1
     q = jacobian.shape[1]
     n_out = 2 * q + q * (q + 1) // 2
     out = np.zeros((n_out, LANES), np.float32)
@@ -125,6 +130,7 @@ def item_pass_extras(
             for m in range(n_out + q):
                 put(block_sum, (m,), splat(0.0))
             for r in range(block, min(block + BLOCK, last)):
+                prefetch(theta, (person[min(r + AHEAD, end)], dim))
                 eta = a * (row(theta, (person[r], dim)) - d)
                 part, slope, weight = call_extra_terms(tag, splat(y[r]), eta, (par, j), out)
                 l8 = l8 + part

@@ -18,6 +18,7 @@ from concal.response.lanes.dispatch import (
     call_terms,
 )
 from concal.response.lanes.memory import (
+    prefetch,
     put,
     row,
 )
@@ -65,6 +66,7 @@ __all__ = [
     "lane_sqrt",
     "narrow",
     "normal_pair",
+    "prefetch",
     "put",
     "row",
     "select_less",

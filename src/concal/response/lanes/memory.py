@@ -66,3 +66,21 @@ def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, index, value), codegen
+
+
+@intrinsic
+def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
+    """Ask for the row ``array[*index, :]`` to be in the cache when it is needed; changes nothing else."""
+    lanes = _lanes_of(array)
+
+    def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+        places = _indices(context, builder, cgutils.unpack_tuple(builder, args[1]), sig.args[1].types)
+        pointer = _row_pointer(context, builder, sig.args[0], args[0], places, VECTOR[lanes.bits])
+        address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, near, data = (ir.Constant(number, value) for value in (0, 3, 1))
+        builder.call(function, [builder.bitcast(pointer, address), read, near, data])
+        return context.get_dummy_value()
+
+    return types.void(array, index), codegen
