@@ -1,6 +1,6 @@
 """Pictures of the docs, from a report: python docs/make_pictures.py concal-demo/report.html
 
-Opens the report in a headless Chromium and photographs the sections the tutorial shows. Needs chromium, chromedriver and
+Opens the report in a headless Chromium and photographs what the tutorial shows. Needs chromium, chromedriver and
 selenium (the `dev` extras).
 """
 
