@@ -7,7 +7,6 @@ import sys
 
 from concal.cli.ahead import compiled_ahead
 from concal.response import make_model
-from concal.response.compiled import cache_folder
 
 LATER = """
 import json, sys
@@ -78,7 +77,3 @@ def test_the_second_process_starts_once_and_marks_its_end(monkeypatch, tmp_path)
     with compiled_ahead([make_model("3pl")]):
         pass
     assert len(started) == 1
-
-
-def test_the_marker_is_kept_with_the_kernels():
-    assert cache_folder() is None or cache_folder().name.startswith("kernels-")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import numpy.typing as npt
 
@@ -12,6 +10,7 @@ from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.state import State
 from concal.calibrate.sweep import UnitSteps
+from concal.calibrate.triangle import lower
 from concal.response.lanes import LANES
 from concal.spec import CalibrationSpec
 
@@ -158,13 +157,13 @@ def population_vectors(layout: Layout, state: State) -> Array:
     parts = []
     for g, s in zip(layout.groups, state.groups, strict=True):
         parts.append(_by_lane(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)))
-        parts.append(s.sigma[:, *_lower(g.p)])
+        parts.append(s.sigma[:, *lower(g.p)])
     D = layout.D
     if D > 1:
-        parts.append(state.R[0][:, *_lower(D, -1)])
+        parts.append(state.R[0][:, *lower(D, -1)])
     for m in range(1, len(layout.populations)):
         parts.append(state.mu[m].T)
-        parts.append(state.R[m][:, *_lower(D)])
+        parts.append(state.R[m][:, *lower(D)])
     return np.concatenate(parts, axis=1)
 
 
@@ -201,12 +200,6 @@ def governing_vectors(state: State) -> Array:
 def _by_lane(values: Array) -> Array:
     """(..., LANES) to (LANES, everything else in its order)."""
     return values.reshape(-1, LANES).T
-
-
-@cache
-def _lower(n: int, k: int = 0) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    rows, columns = np.tril_indices(n, k)
-    return rows, columns
 
 
 def split_governing(layout: Layout, kept: Array) -> tuple[list[tuple[Array, Array, Array]], Array, Array]:

@@ -28,6 +28,7 @@ from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.population import NU, correlation_from_z, z_from_correlation
 from concal.calibrate.state import GroupState, State
 from concal.calibrate.sweep import UnitSteps, accumulators, item_accumulators
+from concal.calibrate.triangle import lower
 from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
@@ -100,7 +101,7 @@ class Sketch:
         """From accumulators at the centre (averaged over lanes): h = Q centre + gradient."""
         mean, n = acc.mean(axis=2), self.n
         Q = np.zeros((hi - lo, n, n))
-        rows, cols = np.tril_indices(n)
+        rows, cols = lower(n)
         Q[:, rows, cols] = Q[:, cols, rows] = mean[:, 1 + n :]
         self.information[lo:hi] = mean[:, 1 + n :]
         self.pull[lo:hi] = np.einsum("uij,uj->ui", Q, centre[lo:hi]) + mean[:, 1 : 1 + n]
@@ -171,17 +172,9 @@ class ItemTransport:
             k, (lo, hi) = task
             g, new = groups[k], proposals[k]
             kernels.item_log_likelihood(
-                g.model.tag,
-                g.item_start,
-                g.item_person,
-                g.item_score,
-                state.theta,
-                g.dim,
-                par[k],
-                new.ll[lo:hi],
-                lo,
-                hi,
-            )
+                g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, par[k],
+                new.ll[lo:hi], lo, hi,
+            )  # fmt: skip
             return (new.ll[lo:hi] - steps.item_ll[k][lo:hi]).sum(axis=0)
 
         places = steps.workers.map(carry, tasks)
@@ -321,7 +314,7 @@ def log_density(phi: Array, inverse: npt.NDArray[np.floating], sd_mixing: Array)
 @cache
 def _lower(p: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Rows and columns of a lower triangle, and where its diagonal is among them."""
-    rows, cols = np.tril_indices(p)
+    rows, cols = lower(p)
     return rows, cols, np.flatnonzero(rows == cols)
 
 

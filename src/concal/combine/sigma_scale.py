@@ -11,21 +11,14 @@ of freedom, the response model's scale), the correlation matrix is uniform, LKJ(
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import numpy.typing as npt
+
+from concal.calibrate.triangle import lower
 
 Array = npt.NDArray[np.float64]
 DEGREES = 2.0
 SHAPE = 1.0
-
-
-@cache
-def lower(p: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Rows and columns of a lower triangle, row by row."""
-    rows, columns = np.tril_indices(p)
-    return rows, columns
 
 
 def sigma_root(coordinates: Array, p: int) -> Array:
