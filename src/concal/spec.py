@@ -125,7 +125,7 @@ class ConsensusSpec(_Section):
         default=True, description="Correct estimated precisions for the finite number of draws."
     )
     half_life: float | None = Field(default=None, gt=0, description="Periods after which old information counts half.")
-    tilt: int = Field(default=1, ge=0, le=4, description="Tilting passes of the joint method.")
+    tilt: int = Field(default=2, ge=0, le=4, description="Tilting passes of the joint method.")
     drift_fdr: float = Field(default=0.05, gt=0, lt=1, description="False discovery rate of the drift list.")
     seed: int = Field(default=20262, ge=0, lt=2**63, description="Seed of consensus draws and of the joint sampler.")
 

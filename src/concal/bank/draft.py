@@ -181,8 +181,7 @@ class Draft:
         spec = self.consensus_spec
         items = self.unanswered(totals)
         if spec.method != "analytic":
-            inputs = [(self.calibration(n), self.link(n)) if spec.tilt else self.summary(n) for n in self.periods]
-            consensus = combine(inputs, method=spec.method, spec=spec, items=items)
+            consensus = combine([self.summary(n) for n in self.periods], method=spec.method, spec=spec, items=items)
         else:
             consensus = consensus_from_totals(totals, items=items)
             consensus = _with_diagnostics(consensus, self._kept_diagnostics(fresh), [self.summary(n) for n in fresh])

@@ -113,13 +113,7 @@ class Version:
         if method is None or method == self.consensus_spec.method:
             return read_consensus(self._state, joint=joint)
         spec = self.consensus_spec.model_copy(update={"method": method})
-        return combine(self._inputs(spec), method=method, spec=spec)
-
-    def _inputs(self, spec: ConsensusSpec) -> list[Any]:
-        """What `combine` reads: summaries, or draws and links where the method goes back to draws."""
-        if spec.method == "analytic" or not spec.tilt:
-            return list(self.summaries().values())
-        return [(self.calibration(name), self.link(name)) for name in self.period_names]
+        return combine(list(self.summaries().values()), method=method, spec=spec)
 
     def calibration(self, period: str) -> Calibration:
         """Draws of a period on its own metric, with diagnostics."""

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.calibrate.result import Calibration
 from concal.combine.bounded import bounded_factors
 from concal.combine.factors import GroupFactors, arrange_factors, connected_periods, sum_by_item
 from concal.combine.gaussian import inverse, positive_definite, symmetric, times
@@ -76,7 +75,6 @@ def combine_jointly(
     spec: ConsensusSpec,
     options: JointOptions | None = None,
     items: Mapping[str, NewItems] | None = None,
-    calibrations: Mapping[str, Calibration] | None = None,
 ) -> Consensus:
     """Joint consensus of several periods.
 
@@ -84,8 +82,6 @@ def combine_jointly(
     ----------
     summaries : sequence of PeriodSummary
         Oldest first. Periods that were not linked are placed by the items they share with the others.
-    calibrations : dict of period -> Calibration
-        Draws for tilting; periods without them keep their factors.
     """
     options = options or JointOptions()
     if options.sampler not in ("hmc", "laplace"):
@@ -97,8 +93,8 @@ def combine_jointly(
     posterior, theta = _set_up(summaries, united, groups, options)
     posterior, mode = _fit(posterior, theta, options)
     tilted, base = pl.DataFrame(), posterior
-    for _ in range(spec.tilt if calibrations else 0):
-        refined = tilt_factors(posterior, base, mode, summaries, calibrations or {})
+    for _ in range(spec.tilt):
+        refined = tilt_factors(posterior, base, mode, summaries)
         posterior, tilted = _identified(refined.posterior, mode.theta), refined.table
         posterior, mode = _fit(posterior, mode.theta, options)
     mixture, chains = _sample(posterior, mode, options, spec.seed)
@@ -263,6 +259,9 @@ def _result(
             symmetric(np.atleast_2d(np.cov(beta, rowvar=False))) if theta.shape[0] > 1 else None,
         )
     doubts = [*warnings, *(w for t in united.values() for w in t.warnings)]
+    plain = [s.period for s in summaries if any(g.curvature is None for g in s.groups.values())]
+    if plain:
+        doubts.append(f"summaries of {first_few(plain)} are of an older kind; their factors were not refitted")
     if chains.max_rhat > 1.1:
         doubts.append(f"joint sampler: split R-hat reaches {chains.max_rhat:.2f}; ask for more draws")
     n_drifting = sum(v.size for v in drifting(posterior).values())

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.result import GroupDraws
+from concal.combine.curved import curvature
 from concal.errors import DataError, first_few
 
 Array = npt.NDArray[np.float64]
@@ -17,12 +18,16 @@ BLOCK_BYTES = 48 * 2**20
 
 @dataclass(frozen=True)
 class Moments:
-    """Mean (items, p), covariance (items, p, p), skewness and excess kurtosis (items, p) of some draws."""
+    """Mean (items, p), covariance (items, p, p), skewness and excess kurtosis (items, p) of some draws.
+
+    `curvature` (items, 3) is the shape `concal.combine.curved` describes.
+    """
 
     mean: Array
     covariance: Array
     skewness: Array
     kurtosis: Array
+    curvature: Array
 
 
 def item_blocks(n_items: int, n_draws: int, p: int) -> Iterator[slice]:
@@ -47,18 +52,18 @@ def link_block(x: Array, A: Array, B: Array) -> Array:
     return moved
 
 
-def block_moments(x: Array, shape: bool = False) -> Moments:
-    """Moments over the last axis of (items, p, draws); skewness and kurtosis when `shape` asks for them."""
+def block_moments(x: Array, ess: Array | None = None) -> Moments:
+    """Moments over the last axis of (items, p, draws); those beyond the second where `ess` (items,) is given."""
     mean = x.mean(axis=2)
     z = x - mean[:, :, None]
     covariance = z @ z.transpose(0, 2, 1) / (x.shape[2] - 1)
-    if not shape:
-        return Moments(mean, covariance, np.zeros_like(mean), np.zeros_like(mean))
+    if ess is None:
+        return Moments(mean, covariance, np.zeros_like(mean), np.zeros_like(mean), np.zeros((len(mean), 3)))
     square = z * z
     variance = np.maximum(square.mean(axis=2), np.finfo(float).tiny)
     skewness = (square * z).mean(axis=2) / variance**1.5
     kurtosis = (square * square).mean(axis=2) / variance**2 - 3.0
-    return Moments(mean, covariance, skewness, kurtosis)
+    return Moments(mean, covariance, skewness, kurtosis, curvature(x, ess))
 
 
 def item_moments(
@@ -66,6 +71,7 @@ def item_moments(
     link: tuple[Array, Array] | None,
     which: npt.NDArray[np.intp] | None,
     period: str,
+    ess: Array,
 ) -> tuple[Moments, Moments]:
     """Moments of every item of a group on its own metric (all draws) and linked (the linked draws).
 
@@ -73,11 +79,13 @@ def item_moments(
     ----------
     link : (A, B), each (draws,), or None for the reference
     which : indices of the draws that were linked, None for all
+    ess : (items,)
+        Effective number of draws.
     """
     n, p, s = group.n_items, len(group.model.parameters), group.n_draws
-    own = Moments(np.empty((n, p)), np.empty((n, p, p)), np.empty((n, p)), np.empty((n, p)))
+    own = _room(n, p)
     same = link is None and which is None
-    linked = own if same else Moments(np.empty((n, p)), np.empty((n, p, p)), np.empty((n, p)), np.empty((n, p)))
+    linked = own if same else _room(n, p)
     for block in item_blocks(n, s, p):
         x = block_draws(group, block, None)
         if not np.isfinite(x).all():
@@ -87,13 +95,17 @@ def item_moments(
                 f"period {period!r}, group {group.name!r}: draws of {first_few(names)} are not finite; "
                 "recalibrate the period or leave these items out"
             )
-        _fill(own, block, block_moments(x, shape=True))
+        _fill(own, block, block_moments(x, ess[block]))
         if not same:
             y = x if which is None else x[:, :, which]
             _fill(linked, block, block_moments(y if link is None else link_block(y, *link)))
     if not same:
-        linked = Moments(linked.mean, linked.covariance, own.skewness, own.kurtosis)
+        linked = Moments(linked.mean, linked.covariance, own.skewness, own.kurtosis, own.curvature)
     return own, linked
+
+
+def _room(n: int, p: int) -> Moments:
+    return Moments(np.empty((n, p)), np.empty((n, p, p)), np.empty((n, p)), np.empty((n, p)), np.empty((n, 3)))
 
 
 def _fill(into: Moments, block: slice, values: Moments) -> None:
@@ -101,3 +113,4 @@ def _fill(into: Moments, block: slice, values: Moments) -> None:
     into.covariance[block] = values.covariance
     into.skewness[block] = values.skewness
     into.kurtosis[block] = values.kurtosis
+    into.curvature[block] = values.curvature

@@ -30,7 +30,6 @@ def combine(
     items: Mapping[str, NewItems] | None = None,
     literal: bool = False,
     options: JointOptions | None = None,
-    calibrations: Mapping[str, Calibration] | None = None,
 ) -> Consensus:
     """Combine calibrated, linked periods into the posterior of one pooled analysis.
 
@@ -50,8 +49,6 @@ def combine(
         Analytic method only.
     options : JointOptions
         Of the joint method.
-    calibrations : dict of period -> Calibration
-        Draws for the joint method's tilting where `periods` holds summaries; a period without draws keeps its factors.
 
     Returns
     -------
@@ -63,9 +60,7 @@ def combine(
         raise DataError(f'method must be "analytic" or "joint", not {method!r}')
     summaries = summarise_all(periods, spec, literal=literal)
     if method == "joint":
-        given = {e[0].period: e[0] for e in periods if not isinstance(e, PeriodSummary)}
-        draws = {**(calibrations or {}), **given}
-        joint = combine_jointly(summaries, spec=spec, options=options, items=items, calibrations=draws)
+        joint = combine_jointly(summaries, spec=spec, options=options, items=items)
         return _with_diagnostics(joint, summaries)
     consensus = consensus_from_totals(sum_periods(summaries, spec.half_life), items=items, literal=literal)
     return _with_diagnostics(consensus, summaries)

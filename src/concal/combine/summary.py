@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.result import Calibration, GroupDraws
+from concal.combine.checks import check_period, collapsed, effective_draws
 from concal.combine.coefficients import PopulationMoments, population_moments
 from concal.combine.conditional import conditional_factors
 from concal.combine.gaussian import (
@@ -22,14 +23,12 @@ from concal.combine.gaussian import (
 )
 from concal.combine.moments import Moments, item_moments
 from concal.combine.wobble import metric_wobble, without_wobble
-from concal.errors import DataError, LinkError, first_few
 from concal.link.result import Link
 from concal.link.transform import used_draws
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 PAPER_DRAWS = 200
-COLLAPSED = 0.4  # 5 % quantile of a population SD over its median, below which it cannot be told from zero
 
 
 @dataclass(frozen=True)
@@ -64,6 +63,11 @@ class GroupSummary:
     skewness, kurtosis : (items, p)
         Of the draws, on the period's own metric (excess kurtosis).
     worst_rhat : (items,)
+    own_mean, own_precision : (items, p), (items, p, p)
+        The posterior on the period's own metric, metric wobble taken out.
+    curvature : (items, 3)
+        Shape of that posterior beyond its Gaussian, see `concal.combine.curved`. These three are None in banks written
+        before they existed.
     """
 
     name: str
@@ -89,6 +93,9 @@ class GroupSummary:
     skewness: Array
     kurtosis: Array
     worst_rhat: Array
+    own_mean: Array | None = None
+    own_precision: Array | None = None
+    curvature: Array | None = None
 
     @property
     def n_items(self) -> int:
@@ -161,7 +168,7 @@ def summarise_period(
     wobble : bool
         Estimate the metric wobble and take it out of the factors (own metric only; the linked summaries keep it).
     """
-    _check(calibration, link)
+    check_period(calibration, link)
     correct = finite_draw_correction and not literal
     draws, rows = linked_draws(calibration, link, literal)
     which = None if draws.size == calibration.n_draws else draws
@@ -169,9 +176,11 @@ def summarise_period(
     own: dict[str, Moments] = {}
     linked: dict[str, Moments] = {}
     constants: dict[str, tuple[Array, Array] | None] = {}
+    ess: dict[str, Array] = {}
     for name, group in calibration.groups.items():
         constants[name] = _constants(link, group.dimension, rows)
-        own[name], linked[name] = item_moments(group, constants[name], which, calibration.period)
+        ess[name] = effective_draws(group, group.n_draws, warnings)
+        own[name], linked[name] = item_moments(group, constants[name], which, calibration.period, ess[name])
     seen = {name: (g.n_responses > 0).astype(np.float64) for name, g in calibration.groups.items()}
     shared = np.zeros((len(calibration.dimensions), 2, 2))
     if wobble:
@@ -180,8 +189,9 @@ def summarise_period(
     for name, group in calibration.groups.items():
         C = shared[calibration.dimensions.index(group.dimension)]
         hyperprior = np.asarray(calibration.beta_prior_precision[name], dtype=np.float64)
+        warnings.extend(collapsed(group))
         groups[name] = _summarise_group(
-            group, hyperprior, constants[name], which, own[name], linked[name], C, correct, literal, warnings
+            group, hyperprior, constants[name], which, own[name], linked[name], ess[name], C, correct, literal
         )
     mean, covariance = _link_moments(link, len(calibration.dimensions))
     target = reference or (calibration.period if link is None else link.reference)
@@ -229,16 +239,14 @@ def _summarise_group(
     which: npt.NDArray[np.intp] | None,
     own: Moments,
     linked: Moments,
+    ess: Array,
     C: Array,
     correct: bool,
     literal: bool,
-    warnings: list[str],
 ) -> GroupSummary:
     all_draws = group.n_draws
     s = all_draws if which is None else which.shape[0]
     p = own.mean.shape[1]
-    ess = _effective(group, all_draws, warnings)
-    warnings.extend(_collapsed(group))
     population = population_moments(group, hyperprior, link, which, correct=correct, literal=literal)
     same = link is None and which is None
     alone = population if same else population_moments(group, hyperprior, None, None, correct=correct, literal=literal)
@@ -277,6 +285,9 @@ def _summarise_group(
         skewness=own.skewness,
         kurtosis=own.kurtosis,
         worst_rhat=group.worst_rhat,
+        own_mean=own.mean,
+        own_precision=own_Lambda,
+        curvature=own.curvature,
     )
 
 
@@ -303,45 +314,6 @@ def prior_contribution(
     return m, corrected_inverse(total, feature_quadratic(X, population.V_estimated, p), population.n_effective)
 
 
-def _collapsed(group: GroupDraws) -> list[str]:
-    """Parameters whose population SD the period cannot tell from zero.
-
-    Draws with an SD near zero pin the items to their prediction and say nothing about the items' likelihood, so neither
-    method can rebuild it from them.
-    """
-    sd = np.sqrt(np.diagonal(group.sigma, axis1=-2, axis2=-1).reshape(-1, len(group.model.parameters)))
-    low, middle = np.quantile(sd, [0.05, 0.5], axis=0)
-    names = [name for name, small in zip(group.model.parameters, low < COLLAPSED * middle, strict=True) if small]
-    if not names:
-        return []
-    return [
-        f"group {group.name!r}: the items' spread of {', '.join(names)} cannot be told from zero in this period; what "
-        "the consensus says of them rests on the other periods (take longer periods, or merge groups)"
-    ]
-
-
-def _effective(group: GroupDraws, n_draws: int, warnings: list[str]) -> Array:
-    ess = np.asarray(group.ess_bulk, dtype=np.float64)
-    known = np.where(np.isfinite(ess) & (ess > 0), np.minimum(ess, n_draws), np.nan)
-    unknown = np.isnan(known).all(axis=1)
-    if unknown.any():
-        warnings.append(
-            f"group {group.name!r}: {int(unknown.sum())} items came without an effective sample size; "
-            f"their {n_draws} draws are taken as independent"
-        )
-    known[unknown] = n_draws
-    harmonic = 1.0 / np.nanmean(1.0 / known, axis=1)
-    p = len(group.model.parameters)
-    poor = np.flatnonzero(effective_covariance_draws(n_draws, harmonic) < 5 * (p + 2))
-    if poor.size:
-        names = [group.item_ids[j] for j in poor]
-        warnings.append(
-            f"group {group.name!r}: {len(names)} items have too few effective draws for a stable covariance "
-            f"({first_few(names)})"
-        )
-    return np.asarray(np.maximum(harmonic, 2.0))
-
-
 def _link_moments(link: Link | None, n_dimensions: int) -> tuple[Array, Array]:
     mean, covariance = np.zeros((n_dimensions, 2)), np.zeros((n_dimensions, 2, 2))
     if link is not None:
@@ -349,41 +321,3 @@ def _link_moments(link: Link | None, n_dimensions: int) -> tuple[Array, Array]:
             values = np.stack([np.log(link.A[:, k]), link.B[:, k]])
             mean[k], covariance[k] = values.mean(axis=1), np.cov(values)
     return mean, covariance
-
-
-def _check(calibration: Calibration, link: Link | None) -> None:
-    period = calibration.period
-    for name, group in calibration.groups.items():
-        where = f"period {period!r}, group {name!r}"
-        p, s = len(group.model.parameters), group.n_draws
-        if s <= p + 2:
-            raise DataError(
-                f"{where}: {s} draws are too few for items with {p} parameters ({first_few(group.item_ids)}); "
-                f"at least {p + 3} are needed, some hundreds are sensible"
-            )
-        if name not in calibration.beta_prior_precision:
-            raise DataError(f"{where}: the population model's hyperprior is missing from beta_prior_precision")
-        shape = (*group.xi.shape[:2], len(group.features), p)
-        if group.beta.shape != shape or group.sigma.shape != (*group.xi.shape[:2], p, p):
-            raise DataError(
-                f"{where}: the population model is missing or has the wrong shape: beta {group.beta.shape} "
-                f"instead of {shape}, sigma {group.sigma.shape}"
-            )
-        if not (np.isfinite(group.beta).all() and np.isfinite(group.sigma).all()):
-            raise DataError(f"{where}: draws of the population model are not finite; recalibrate the period")
-        if np.linalg.eigvalsh(group.flat("sigma")).min() <= 0:
-            raise DataError(f"{where}: some draws of Sigma are not positive definite; recalibrate the period")
-        if group.n_items and not np.all(group.X[:, 0] == 1.0):
-            raise DataError(f"{where}: the first design column must be the intercept")
-        if group.dimension not in calibration.dimensions:
-            raise DataError(f"{where}: dimension {group.dimension!r} is not one of {calibration.dimensions}")
-    if link is None:
-        return
-    if link.period != period:
-        raise LinkError(f"period {period!r} was given the link of period {link.period!r}")
-    if link.dimensions != calibration.dimensions:
-        raise LinkError(f"period {period!r}: link has dimensions {link.dimensions}, period {calibration.dimensions}")
-    if link.A.shape[0] > calibration.n_draws:
-        raise LinkError(f"period {period!r}: link has {link.A.shape[0]} draws, the period {calibration.n_draws}")
-    if not (np.isfinite(link.A).all() and np.isfinite(link.B).all() and (link.A > 0).all()):
-        raise LinkError(f"period {period!r}: link constants must be finite with A > 0; relink the period")

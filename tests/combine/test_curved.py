@@ -1,0 +1,147 @@
+"""Moments of curved densities against brute force, and what their shape is estimated to be."""
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from concal.combine.curved import CUT, curvature, curved_moments
+
+FINE = np.linspace(-9, 9, 4001)
+
+
+def slope_h(z, gamma):
+    """Gamma H(z) by its definition: a cubic, continued by its tangents."""
+    cubic = (z**3 - 3 * z) / 6
+    at, slope = (CUT**3 - 3 * CUT) / 6, (CUT**2 - 1) / 2
+    return gamma * np.where(np.abs(z) <= CUT, cubic, np.sign(z) * (at + slope * (np.abs(z) - CUT)))
+
+
+def log_skewed(z, gamma):
+    """Log density of the skewed standard density, by numerical integration of its mean and variance."""
+    w = norm.pdf(FINE) * np.exp(slope_h(FINE, gamma))
+    w /= w.sum()
+    mean = w @ FINE
+    sd = np.sqrt(w @ (FINE - mean) ** 2)
+    own = mean + sd * z
+    return norm.logpdf(own) + slope_h(own, gamma)
+
+
+def log_curved(x, mean, covariance, shape):
+    """Log of the curved density at points x (n, p), written from its definition."""
+    kappa, skew_l, skew_d = shape
+    p = mean.size
+    others = [0, *range(2, p)]
+    variance = covariance[1, 1]
+    slope = covariance[others, 1] / variance
+    given = covariance[np.ix_(others, others)] - variance * np.outer(slope, slope)
+    s = np.exp(-0.5 * kappa**2 * variance)
+    given[0] *= s
+    given[:, 0] *= s
+    given[0, 0] *= s**2  # twice in rows and columns gives s^2; d's variance needs s^4
+    z = (x[:, 1] - mean[1]) / np.sqrt(variance)
+    r = x[:, others] - mean[others] - slope * (x[:, 1:2] - mean[1])
+    r[:, 0] *= np.exp(kappa * (x[:, 1] - mean[1]))
+    gaussian = -0.5 * np.einsum("na,ab,nb->n", r, np.linalg.inv(given), r)
+    zd = r[:, 0] / np.sqrt(given[0, 0])
+    skewed = log_skewed(z, skew_l) + log_skewed(zd, skew_d) - norm.logpdf(zd)
+    return gaussian + skewed + kappa * (x[:, 1] - mean[1])
+
+
+def brute_force(mean, precision, shape, G, g):
+    covariance = np.linalg.inv(precision)
+    spread = np.linalg.cholesky(np.linalg.inv(G))
+    points = 81 if mean.size == 2 else 45
+    u = np.stack(np.meshgrid(*[np.linspace(-6.5, 6.5, points)] * mean.size, indexing="ij"), -1).reshape(-1, mean.size)
+    x = np.linalg.solve(G, g) + u @ spread.T
+    log = log_curved(x, mean, covariance, shape)
+    log += 0.5 * np.einsum("na,ab,nb->n", x - mean, precision, x - mean)
+    log += -0.5 * np.einsum("na,ab,nb->n", x, G, x) + x @ g
+    w = np.exp(log - log.max())
+    w /= w.sum()
+    centre = w @ x
+    return centre, (x - centre).T @ ((x - centre) * w[:, None])
+
+
+def example(seed, p):
+    """A posterior with SDs near .3 and .25, and a Gaussian some SDs away from it that is a good deal narrower."""
+    rng = np.random.default_rng(seed)
+    sd = np.array([0.3, 0.25, 0.4])[:p]
+    noise = rng.normal(size=(40, p))
+    correlation = np.corrcoef(noise + 0.5 * rng.normal(size=(40, 1)), rowvar=False)
+    precision = np.linalg.inv(sd[:, None] * correlation * sd)
+    mean = rng.normal(size=p) * 0.5
+    G = precision + np.diag(rng.uniform(0.5, 3.0, p) / sd**2)
+    centre = mean + rng.normal(size=p) * sd
+    return mean, precision, G, G @ centre
+
+
+def moments(mean, precision, shape, G, g):
+    p = mean.size
+    out_mean, out_covariance, ok = np.empty((1, p)), np.empty((1, p, p)), np.zeros(1, dtype=bool)
+    curved_moments(
+        mean[None], precision[None], np.asarray(shape, float)[None], G[None], g[None], out_mean, out_covariance, ok
+    )
+    return out_mean[0], out_covariance[0], bool(ok[0])
+
+
+@pytest.mark.parametrize("p", [2, 3])
+@pytest.mark.parametrize("shape", [(0.8, 0, 0), (0, -0.4, 0), (0, 0, 0.5), (0.8, -0.4, 0.5), (-0.5, 0.6, -0.8)])
+def test_moments_equal_brute_force(p, shape):
+    for seed in range(3):
+        mean, precision, G, g = example(seed, p)
+        found_mean, found_covariance, ok = moments(mean, precision, shape, G, g)
+        wanted_mean, wanted_covariance = brute_force(mean, precision, shape, G, g)
+        sd = np.sqrt(np.diag(wanted_covariance))
+        assert ok
+        np.testing.assert_allclose((found_mean - wanted_mean) / sd, 0, atol=3e-3)
+        np.testing.assert_allclose((found_covariance - wanted_covariance) / np.outer(sd, sd), 0, atol=1e-2)
+
+
+@pytest.mark.parametrize("p", [2, 3])
+def test_without_shape_nothing_changes(p):
+    mean, precision, G, g = example(7, p)
+    found_mean, found_covariance, ok = moments(mean, precision, (0, 0, 0), G, g)
+    assert ok
+    np.testing.assert_allclose(found_mean, np.linalg.solve(G, g), rtol=1e-7, atol=1e-7)
+    np.testing.assert_allclose(found_covariance, np.linalg.inv(G), rtol=2e-5, atol=1e-8)
+
+
+@pytest.mark.parametrize(("shape", "close"), [((0.8, 0, 0), 2e-5), ((0, -0.5, 0.5), 1e-3), ((0.8, -0.5, 0.5), 0.06)])
+def test_curved_density_has_the_moments_of_the_gaussian(shape, close):
+    """Exactly with curvature or skewness alone; nearly with both, as log a's skewness changes E exp(-2 kappa log a)."""
+    mean, precision, _, _ = example(3, 3)
+    found_mean, found_covariance, ok = moments(mean, precision, shape, precision, precision @ mean)
+    sd = np.sqrt(np.diag(np.linalg.inv(precision)))
+    assert ok
+    np.testing.assert_allclose((found_mean - mean) / sd, 0, atol=close)
+    np.testing.assert_allclose((found_covariance - np.linalg.inv(precision)) / np.outer(sd, sd), 0, atol=close)
+
+
+def test_what_does_not_bound_is_left_out():
+    mean, precision, _, _ = example(1, 2)
+    *_, ok = moments(mean, precision, (0.8, 0, 0), np.diag([-1.0, 4.0]), np.zeros(2))
+    assert not ok
+
+
+def test_curvature_of_draws():
+    """Kappa and both skewnesses come back from draws that have them; Gaussian draws have none."""
+    rng = np.random.default_rng(5)
+    S, kappa, sd = 200_000, 0.8, 0.25
+    log_a = 0.1 + sd * rng.standard_normal(S)
+    d = 1.0 + 0.3 * (log_a - 0.1) + 0.4 * np.exp(-kappa * (log_a - 0.1)) * rng.standard_normal(S)
+    skewed = rng.gamma(16.0, size=S)  # skewness 0.5
+    plain = rng.standard_normal((2, S))
+    x = np.stack([np.stack([d, log_a]), np.stack([plain[0], -skewed]), np.stack([skewed, plain[1]]), plain])
+    found = curvature(x, np.full(4, float(S)))
+    assert found[0] == pytest.approx([kappa, 0.0, 0.0], abs=0.05)
+    assert found[1, 1] == pytest.approx(-0.5, abs=0.03)
+    assert found[2, 2] == pytest.approx(0.5, abs=0.03)
+    assert np.abs(found[3]).max() < 0.01
+
+
+def test_noise_is_shrunk():
+    """Skewness that few draws cannot tell from zero is taken back to nearly zero."""
+    x = np.random.default_rng(6).standard_normal((200, 2, 100))
+    raw = curvature(x, np.full(200, 1e12))[:, 1]
+    shrunk = curvature(x, np.full(200, 100.0))[:, 1]
+    assert np.sqrt((shrunk**2).mean()) < 0.85 * np.sqrt((raw**2).mean())
