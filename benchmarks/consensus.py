@@ -25,7 +25,10 @@ DIMENSIONS = ("comprehension", "production")
 
 
 def make_summary(m: int, n_items: int, rng: np.random.Generator, xi: list, X: list) -> PeriodSummary:
-    """A period that saw 60 % of the items (the first: all) of two groups, measured with Gaussian error."""
+    """A period that saw 60 % of the items (the first: all) of two groups, measured with Gaussian error.
+
+    The curvature is there to be worked through; the measurements have none, so it is small.
+    """
     model = make_model("2pl", None)
     groups, mean = {}, np.zeros((2, 2))
     sigma = np.diag([1.0, 0.09])
@@ -48,6 +51,7 @@ def make_summary(m: int, n_items: int, rng: np.random.Generator, xi: list, X: li
         Lambda = Dinv @ Q @ Dinv + Omega
         t = np.array([B, -u])
         shift = np.einsum("jab,jb->ja", Dinv @ Q, y + t @ Dinv * [1, 1])
+        own_precision = Q + np.linalg.inv(sigma)
         F = X[k].shape[1]
         groups[f"group-{k}"] = GroupSummary(
             f"group-{k}",
@@ -73,6 +77,9 @@ def make_summary(m: int, n_items: int, rng: np.random.Generator, xi: list, X: li
             np.zeros((here.size, 2)),
             np.zeros((here.size, 2)),
             np.ones(here.size),
+            np.linalg.solve(own_precision, h[:, :, None])[:, :, 0],
+            own_precision,
+            np.tile([0.3, 0.0, 0.0], (here.size, 1)),
         )
     wobble = np.repeat(np.diag([1e-5, 2e-5])[None], 2, 0)
     return PeriodSummary(f"P{m:02d}", "P00", DIMENSIONS, groups, mean, np.repeat(np.eye(2)[None] * 1e-4, 2, 0), wobble)
@@ -100,7 +107,7 @@ def main() -> None:
     X = [np.column_stack([np.ones(n), rng.normal(size=(n, 3))]) for _ in DIMENSIONS]
     xi = [rng.normal(size=(n, 2)) * (1.0, 0.3) for _ in DIMENSIONS]
     summaries = [make_summary(m, arguments.items, rng, xi, X) for m in range(max(arguments.periods) + 1)]
-    spec = ConsensusSpec(tilt=0)
+    spec = ConsensusSpec()
     small = [make_summary(m, 400, rng, [x[:200] for x in xi], [x[:200] for x in X]) for m in range(3)]
     combine_jointly(small, spec=spec)  # compile
     first = None

@@ -3,7 +3,8 @@ import pytest
 from gaussian_worlds import fixed_prior_pairs, make_world
 
 from concal.combine.factors import arrange_factors
-from concal.combine.posterior import JointPosterior, curvature, evaluate, make_buffers, make_layout
+from concal.combine.hessian import hessian
+from concal.combine.posterior import JointPosterior, evaluate, make_buffers, make_layout
 from concal.combine.sigma_scale import log_prior, sigma_coordinates, sigma_root
 from concal.combine.specification import unite_forms
 from concal.combine.summary import summarise_period
@@ -32,7 +33,7 @@ def test_gradient_and_curvature_are_the_derivatives(model, categories):
     buffers = make_buffers(posterior)
     at = evaluate(posterior, theta, buffers)
     gradient = at.gradient.copy()
-    H = curvature(posterior, theta, at)
+    H = hessian(posterior, theta, at)
     step = 1e-5
     numeric, numeric_H = np.empty_like(theta), np.empty_like(H)
     for i in range(theta.size):

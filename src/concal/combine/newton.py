@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concal.combine.posterior import JointPosterior, curvature, evaluate, make_buffers
+from concal.combine.hessian import hessian
+from concal.combine.posterior import JointPosterior, evaluate, make_buffers
 from concal.errors import ConvergenceError
 
 Array = npt.NDArray[np.float64]
@@ -47,7 +48,7 @@ def find_mode(posterior: JointPosterior, start: Array, *, tolerance: float = 1e-
     at = evaluate(posterior, theta, here)
     if not np.isfinite(at.value):
         raise ConvergenceError("the joint consensus cannot start: some item's precision is not positive definite")
-    damping, H = 0.0, -curvature(posterior, theta, at)
+    damping, H = 0.0, -hessian(posterior, theta, at)
     for iteration in range(1, max_iterations + 1):
         scale = np.maximum(np.abs(np.diag(H)), 1e-8)
         try:
@@ -64,7 +65,7 @@ def find_mode(posterior: JointPosterior, start: Array, *, tolerance: float = 1e-
             theta, at = theta + step, trial
             here, there = there, here
             damping = 0.0 if damping < 1e-3 else damping / 10.0
-            H = -curvature(posterior, theta, at)
+            H = -hessian(posterior, theta, at)
         else:
             damping = max(8.0 * damping, 1e-3)
             if damping > 1e8:
