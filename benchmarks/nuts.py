@@ -34,7 +34,7 @@ import numpyro
 import numpyro.distributions as dist
 import polars as pl
 from jax.scipy.special import gammaln
-from numpyro.infer import MCMC, NUTS
+from numpyro.infer import MCMC, NUTS, init_to_uniform
 
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.period import calibrate_period
@@ -126,7 +126,9 @@ def sample_nuts(
     model = (g.model.name, jnp.array(g.X), jnp.array(g.model.prior.sd), tau)
     args = (*model, jnp.array(g.person), jnp.array(g.item), jnp.array(g.score), len(data.person_ids), centred)
     wanted = {"chain_method": "sequential", "progress_bar": False, "num_chains": chains}
-    sampler = MCMC(NUTS(lambda: irt(*args)), num_warmup=warmup, num_samples=draws, **wanted)
+    # from near zero: starts with a = e^2 and more leave chains of the graded model stuck far away
+    nuts = NUTS(lambda: irt(*args), init_strategy=init_to_uniform(radius=0.2))
+    sampler = MCMC(nuts, num_warmup=warmup, num_samples=draws, **wanted)
     start = time.process_time()
     sampler.warmup(jax.random.PRNGKey(seed), collect_warmup=False)
     jax.block_until_ready(sampler.post_warmup_state)

@@ -170,12 +170,13 @@ def _reference_precision(group: GroupFactors, u: Array, B: Array) -> tuple[Array
 
 
 def _identified(posterior: JointPosterior, theta: Array) -> JointPosterior:
-    """Cut factors that do not bound; leave out items whose precision is still not positive definite."""
+    """Mend factors that do not bound; leave out items whose precision is still not positive definite."""
     groups = {}
     for name, group in posterior.groups.items():
         u, B, L, Omega, beta = unpack(posterior.layout, name, group, theta)
-        Q, _ = _reference_precision(group, u, B)
-        group = bounded_factors(group, sum_by_item(group, Q), L, prior_means(group, beta), u, B)
+        Q, s = _reference_precision(group, u, B)
+        mean = prior_means(group, beta)
+        group = bounded_factors(group, sum_by_item(group, Q), sum_by_item(group, s), L, mean, u, B)
         Q, _ = _reference_precision(group, u, B)
         total = sum_by_item(group, group.weight[:, None, None] * Q) + Omega
         own = group.own_prior > 0
