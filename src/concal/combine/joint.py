@@ -174,9 +174,10 @@ def _identified(posterior: JointPosterior, theta: Array) -> JointPosterior:
     groups = {}
     for name, group in posterior.groups.items():
         u, B, L, Omega, beta = unpack(posterior.layout, name, group, theta)
-        Q, s = _reference_precision(group, u, B)
-        mean = prior_means(group, beta)
-        group = bounded_factors(group, sum_by_item(group, Q), sum_by_item(group, s), L, mean, u, B)
+        if posterior.free[posterior.layout.sigma[name]].any():  # with a known prior nothing can run away
+            Q, s = _reference_precision(group, u, B)
+            mean = prior_means(group, beta)
+            group = bounded_factors(group, sum_by_item(group, Q), sum_by_item(group, s), L, mean, u, B)
         Q, _ = _reference_precision(group, u, B)
         total = sum_by_item(group, group.weight[:, None, None] * Q) + Omega
         own = group.own_prior > 0
