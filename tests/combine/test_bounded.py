@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from concal.combine.bounded import CEILING, FLOOR, bounded_factors
+from concal.combine.bounded import FLOOR, bounded_factors
 from concal.combine.factors import GroupFactors, sum_by_item
 
 
@@ -43,9 +43,7 @@ def test_only_unbounded_items_change_and_they_do_not_move():
     assert before[0] < 0 < before[1]
     Omega = np.linalg.inv(L @ L.T)
     old_mean = np.linalg.solve(total[0] + Omega, shift[0] + Omega @ mean[0])
-    moved = vectors.T @ np.linalg.inv(L) @ (old_mean - mean[0])
-    lowest = np.clip(moved[0] ** 2, FLOOR, CEILING)
-    wanted = vectors @ np.diag([lowest, before[1]]) @ vectors.T  # the informed direction keeps its precision
+    wanted = vectors @ np.diag([FLOOR, before[1]]) @ vectors.T  # the informed direction keeps its precision
     np.testing.assert_allclose(L.T @ new_total[0] @ L, wanted, atol=1e-12)
     np.testing.assert_allclose(new_total[0] @ old_mean - new_shift[0], total[0] @ old_mean - shift[0], atol=1e-12)
 
@@ -60,13 +58,14 @@ def test_an_item_without_a_proper_posterior_is_mended_around_its_prior_mean():
     np.testing.assert_allclose(new_total[0] @ mean[0] - new_shift[0], total[0] @ mean[0] - shift[0])
 
 
-def test_a_hard_pull_with_hardly_any_precision_is_mended_too():
+def test_a_hard_pull_with_hardly_any_precision_is_mended_where_a_ceiling_allows():
     Q = np.stack([np.diag([2.0, 0.05]), np.zeros((2, 2)), np.eye(2)])
     group = two_items_two_periods(Q)
     group.h[0], group.h[1] = (0.0, 0.4), 0.0
     u, B, mean = np.zeros(2), np.zeros(2), np.zeros((2, 2))
     total, shift = reference(group, u, B)
-    mended = bounded_factors(group, total, shift, np.eye(2), mean, u, B)
+    assert bounded_factors(group, total, shift, np.eye(2), mean, u, B) is group
+    mended = bounded_factors(group, total, shift, np.eye(2), mean, u, B, ceiling=0.3)
     new_total, new_shift = reference(mended, u, B)
     delta = 0.4 / 1.05
     np.testing.assert_allclose(new_total[0], np.diag([2.0, delta**2]), atol=1e-12)

@@ -10,11 +10,12 @@ item gets the least precision that mends it. In units where the prior is standar
 :math:`\delta_v` how far they move the item from its prior mean,
 
 .. math:: \Delta = L^{-T} \Big(\sum_v (\epsilon_v - \lambda_v)^+\, v v'\Big) L^{-1}, \qquad
-          \epsilon_v = \max(.02, \min(\delta_v^2, .3)),
+          \epsilon_v = \max(.02, \min(\delta_v^2, c)),
 
 shared evenly by its factors and centred where the item's posterior lies at present, so that its mean does not move.
-(To cut negative directions off factor by factor would keep the positive half of the noise only, and upset the balance
-between the pulls on d and on log a: it moves log a of hardly answered items by a third of a prior SD.)
+The ceiling c is zero unless the search for a mode fails without it: where it is not needed it makes posteriors a little
+too narrow. (To cut negative directions off factor by factor would keep the positive half of the noise only, and upset
+the balance between the pulls on d and on log a: it moves log a of hardly answered items by a third of a prior SD.)
 """
 
 from __future__ import annotations
@@ -28,13 +29,15 @@ from concal.combine.factors import GroupFactors
 from concal.combine.gaussian import positive_definite, symmetric, times
 
 Array = npt.NDArray[np.float64]
-FLOOR, CEILING = 0.02, 0.3
-"""Least precision of an item's summed factors in any direction, and the most that is asked for because of their pull;
-in units of the prior's."""
+FLOOR = 0.02
+"""Least precision of an item's summed factors in any direction, in units of the prior's."""
+
+CEILINGS = (0.0, 0.1, 0.3)
+"""The most precision that is asked for because of a pull, one after the other until a mode is found."""
 
 
 def bounded_factors(
-    group: GroupFactors, total: Array, shift: Array, L: Array, mean: Array, u: Array, B: Array
+    group: GroupFactors, total: Array, shift: Array, L: Array, mean: Array, u: Array, B: Array, ceiling: float = 0.0
 ) -> GroupFactors:
     """Give items whose factors do not bound the precision they lack.
 
@@ -49,6 +52,8 @@ def bounded_factors(
         Prior means on the reference metric.
     u, B : (periods,)
         Links log A and B, which take the reference metric to each period's own.
+    ceiling : float
+        c above.
     """
     counts = np.diff(group.start)
     seen = np.flatnonzero(counts > 0)
@@ -56,7 +61,7 @@ def bounded_factors(
     values, vectors = np.linalg.eigh(symmetric(L.T @ total[seen] @ L))
     centre = _posterior_mean(total[seen], shift[seen], mean[seen], L)
     moved = times(np.swapaxes(vectors, 1, 2), (centre - mean[seen]) @ unroot.T)
-    lacking = np.maximum(np.clip(moved**2, FLOOR, CEILING) - values, 0.0)
+    lacking = np.maximum(np.clip(moved**2, FLOOR, max(FLOOR, ceiling)) - values, 0.0)
     some = lacking.max(axis=1) > 0.0
     if not some.any():
         return group

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.combine.bounded import bounded_factors
+from concal.combine.bounded import CEILINGS, bounded_factors
 from concal.combine.factors import GroupFactors, arrange_factors, connected_periods, sum_by_item
 from concal.combine.gaussian import inverse, positive_definite, symmetric, times
 from concal.combine.mixture import ItemMixture
@@ -34,7 +34,7 @@ from concal.combine.start import starting_links
 from concal.combine.summary import PeriodSummary
 from concal.combine.tilting import tilt_factors
 from concal.combine.totals import sum_periods
-from concal.errors import DataError, LinkError, first_few
+from concal.errors import ConvergenceError, DataError, LinkError, first_few
 from concal.spec import ConsensusSpec
 
 Array = npt.NDArray[np.float64]
@@ -90,15 +90,40 @@ def combine_jointly(
     order = {m: i for i, m in enumerate(totals.periods)}
     united = {n: unite_forms(forms, order, (items or {}).get(n)) for n, forms in totals.groups.items()}
     groups = arrange_factors(summaries, united, [totals.weights[s.period] for s in summaries])
-    posterior, theta = _set_up(summaries, united, groups, options)
-    posterior, mode = _fit(posterior, theta, options)
-    tilted, base = pl.DataFrame(), posterior
-    for _ in range(spec.tilt):
-        refined = tilt_factors(posterior, base, mode, summaries)
-        posterior, tilted = _identified(refined.posterior, mode.theta), refined.table
-        posterior, mode = _fit(posterior, mode.theta, options)
+    posterior, mode, tilted, doubts = _find(summaries, united, groups, options, spec.tilt)
     mixture, chains = _sample(posterior, mode, options, spec.seed)
-    return _result(summaries, united, posterior, mixture, chains, tilted, totals.warnings, options)
+    return _result(summaries, united, posterior, mixture, chains, tilted, [*totals.warnings, *doubts], options)
+
+
+def _find(
+    summaries: Sequence[PeriodSummary],
+    united: Mapping[str, GroupTotals],
+    groups: Mapping[str, GroupFactors],
+    options: JointOptions,
+    passes: int,
+) -> tuple[JointPosterior, Mode, pl.DataFrame, list[str]]:
+    """Mode of the posterior with tilted factors, factors that do not bound mended as little as will do."""
+    for ceiling in CEILINGS:
+        try:
+            posterior, theta = _set_up(summaries, united, groups, options, ceiling)
+            posterior, mode = _fit(posterior, theta, options)
+            tilted, base = pl.DataFrame(), posterior
+            for _ in range(passes):
+                refined = tilt_factors(posterior, base, mode, summaries)
+                posterior, tilted = _identified(refined.posterior, mode.theta, ceiling), refined.table
+                posterior, mode = _fit(posterior, mode.theta, options)
+        except ConvergenceError:
+            if ceiling == CEILINGS[-1]:
+                raise
+            continue
+        break
+    doubts = []
+    if ceiling > 0.0:
+        doubts.append(
+            "some items pull hard on little information; their factors were strengthened to find the mode, which makes "
+            "posteriors of hardly answered items a little too narrow"
+        )
+    return posterior, mode, tilted, doubts
 
 
 def _set_up(
@@ -106,6 +131,7 @@ def _set_up(
     united: Mapping[str, GroupTotals],
     groups: Mapping[str, GroupFactors],
     options: JointOptions,
+    ceiling: float,
 ) -> tuple[JointPosterior, Array]:
     """Layout, link priors and starting values."""
     M, K = len(summaries), len(summaries[0].dimensions)
@@ -145,7 +171,7 @@ def _set_up(
         theta[layout.sigma[name]] = sigma_coordinates(np.asarray(sigma, dtype=np.float64))
         theta[layout.beta[name]] = np.asarray(beta, dtype=np.float64).ravel()
     free = free_parameters(layout, fixed, tuple(options.fixed_population))
-    return _identified(JointPosterior(groups, layout, center, precision, free), theta), theta
+    return _identified(JointPosterior(groups, layout, center, precision, free), theta, ceiling), theta
 
 
 def _linked_holder(summaries: Sequence[PeriodSummary], parts: list[list[int]], part: list[int], k: int) -> int:
@@ -169,7 +195,7 @@ def _reference_precision(group: GroupFactors, u: Array, B: Array) -> tuple[Array
     return E[:, :, None] * group.Q * E[:, None, :], E * (group.h - times(group.Q, e))
 
 
-def _identified(posterior: JointPosterior, theta: Array) -> JointPosterior:
+def _identified(posterior: JointPosterior, theta: Array, ceiling: float) -> JointPosterior:
     """Mend factors that do not bound; leave out items whose precision is still not positive definite."""
     groups = {}
     for name, group in posterior.groups.items():
@@ -177,7 +203,7 @@ def _identified(posterior: JointPosterior, theta: Array) -> JointPosterior:
         if posterior.free[posterior.layout.sigma[name]].any():  # with a known prior nothing can run away
             Q, s = _reference_precision(group, u, B)
             mean = prior_means(group, beta)
-            group = bounded_factors(group, sum_by_item(group, Q), sum_by_item(group, s), L, mean, u, B)
+            group = bounded_factors(group, sum_by_item(group, Q), sum_by_item(group, s), L, mean, u, B, ceiling)
         Q, _ = _reference_precision(group, u, B)
         total = sum_by_item(group, group.weight[:, None, None] * Q) + Omega
         own = group.own_prior > 0
