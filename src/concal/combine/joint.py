@@ -90,12 +90,12 @@ def combine_jointly(
     order = {m: i for i, m in enumerate(totals.periods)}
     united = {n: unite_forms(forms, order, (items or {}).get(n)) for n, forms in totals.groups.items()}
     groups = arrange_factors(summaries, united, [totals.weights[s.period] for s in summaries])
-    posterior, mode, tilted, doubts = _find(summaries, united, groups, options, spec.tilt)
+    posterior, mode, tilted, doubts = _tilted_mode(summaries, united, groups, options, spec.tilt)
     mixture, chains = _sample(posterior, mode, options, spec.seed)
     return _result(summaries, united, posterior, mixture, chains, tilted, [*totals.warnings, *doubts], options)
 
 
-def _find(
+def _tilted_mode(
     summaries: Sequence[PeriodSummary],
     united: Mapping[str, GroupTotals],
     groups: Mapping[str, GroupFactors],
@@ -289,9 +289,12 @@ def _result(
     doubts = [*warnings, *(w for t in united.values() for w in t.warnings)]
     plain = [s.period for s in summaries if any(g.curvature is None for g in s.groups.values())]
     if plain:
-        doubts.append(f"summaries of {first_few(plain)} are of an older kind; their factors were not refitted")
+        doubts.append(
+            f"summaries of {first_few(plain)} are of an older kind and their factors were not refitted; "
+            "`concal add --replace` renews a period"
+        )
     if chains.max_rhat > 1.1:
-        doubts.append(f"joint sampler: split R-hat reaches {chains.max_rhat:.2f}; ask for more draws")
+        doubts.append(f"joint sampler: split R-hat is {chains.max_rhat:.2f}; ask for more draws (JointOptions.draws)")
     n_drifting = sum(v.size for v in drifting(posterior).values())
     if n_drifting:
         doubts.append(f"{n_drifting} item-by-period factors look drifted and do not inform the links")
