@@ -7,7 +7,8 @@ Gaussian in (d, log a), even with hundreds of responses: the spread of d given l
 
 with a curvature :math:`\kappa` between .6 and .9 in what we measured (2pl, gpcm, ordered_beta). Where periods disagree
 about d this matters: a flatter item explains the disagreement, so the pooled posterior moves log a down, which a
-product of Gaussians cannot do. With few responses log a, and d given log a, are skewed as well. A skewed standard density is
+product of Gaussians cannot do. With few responses log a, and d given log a, are skewed as well. A skewed standard
+density is
 
 .. math:: f(z) \propto \phi(z)\, e^{\gamma H(z)}, \qquad H(z) = (z^3 - 3 z) / 6,
 
