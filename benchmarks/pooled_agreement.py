@@ -27,6 +27,7 @@ from concal.link.result import identity_link
 DESIGNS = {
     "dense": {"items": 600, "examinees": 3000, "responses_per_examinee": 36},
     "sparse": {"items": 2000, "examinees": 3000, "responses_per_examinee": 24},
+    "long": {"items": 2000, "examinees": 1800, "responses_per_examinee": 40},
     "tiny": {"items": 150, "examinees": 600, "responses_per_examinee": 24},
 }
 

@@ -98,6 +98,7 @@ def fake_calibrator(
             ess_bulk=np.full((n, p), 90.0),
             ess_tail=np.full((n, p), 80.0),
             beta_mean=None if len(groups) else beta * 0.9,
+            gradients=None if len(groups) else rng.normal(size=(n, 3 * p + 3 * p * p)),
             population_rhat={"sigma[d,d]": 1.01, "odd": float("nan")},
             population_ess={"sigma[d,d]": 88.0},
         )

@@ -5,6 +5,7 @@ import pytest
 from programme import MODELS, simulate_period
 
 from concal.calibrate import kernels
+from concal.calibrate.gradients import width
 from concal.calibrate.layout import lay_out
 from concal.calibrate.state import initial_state, jacobian
 from concal.calibrate.sweep import UnitSteps, item_accumulators
@@ -148,3 +149,62 @@ def test_carry_keeps_the_standardised_place_and_its_jacobian():
         log_jacobian = np.log(np.diag(K)).sum() - np.log(np.diag(K2)).sum()
         want = 0.5 * old @ P @ old - 0.5 * new @ P2 @ new + log_jacobian
         np.testing.assert_allclose(change[i, lane], want, rtol=1e-5, atol=1e-5)
+
+
+def test_gradient_sums_are_what_numpy_adds_up():
+    layout, state = period_and_state(("gpcm", 4))
+    g, s = layout.groups[0], state.groups[0]
+    acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
+    item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), acc, 0, g.n_items)
+    precision = np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None]
+    sums = np.zeros((g.n_items, width(g.p)))
+    for lo, hi in ((0, 5), (5, g.n_items)):
+        kernels.add_gradients(g.p, s.xi, acc[lo:hi], precision, s.mean, 3, sums, lo, hi)
+    for j in range(g.n_items):
+        expected = np.zeros(sums.shape[1])
+        for lane in range(3):
+            x = s.xi[j, :, lane]
+            likelihood = acc[j, 1 : 1 + g.p, lane]
+            prior = -np.linalg.inv(s.sigma[lane]) @ (x - s.mean[j, :, lane])
+            products = [np.outer(x, y).ravel() for y in (x, likelihood, prior)]
+            expected += np.concatenate([x, likelihood, prior, *products])
+        np.testing.assert_allclose(sums[j], expected, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("model", [("2pl", None), ("3pl", None)], ids=["2pl", "3pl"])
+def test_item_moves_leave_the_posterior_as_it_is(model):
+    """Items alone, abilities and population held fixed: their draws against the posterior summed over a grid."""
+    layout, state = period_and_state(model, n_persons=60, n_items=10, per_person=2)
+    g, s = layout.groups[0], state.groups[0]
+    state.theta[:] = 1.5 + state.theta[:, :, :1]  # every chain alike, and off centre: moves bend
+    s.sigma[:] = np.diag([1.0, 0.25, 0.25][: g.p])
+    s.mean[:] = s.mean[:, :, :1]
+    steps = UnitSteps(layout, 4, Workers(1))
+    draws = []
+    for sweep in range(1, 3001):
+        state.sweep = sweep
+        steps.items(state, climbing=sweep <= 20)
+        steps.refresh(state)
+        if sweep > 100:
+            draws.append(s.xi.copy())
+    x = np.moveaxis(np.array(draws), 3, 1).reshape(-1, g.n_items, g.p)
+    grid = [np.linspace(-6, 8, 141), np.linspace(-2.8, 2.8, 81), np.linspace(-4.5, 2.0, 31)][: g.p]
+    points = np.stack([axis.ravel() for axis in np.meshgrid(*grid, indexing="ij")], axis=1)
+    for j in range(g.n_items):
+        mine = slice(g.item_start[j], g.item_start[j + 1])
+        theta, y = state.theta[g.item_person[mine], 0, 0].astype(float), g.item_score[mine].astype(float)
+        z = (points - s.mean[j, :, 0]) / np.sqrt(np.diagonal(s.sigma[0]))
+        log_p = -0.5 * (z**2).sum(axis=1)
+        for t, score in zip(theta, y, strict=True):
+            p = g.model.expected_score(np.full(len(points), t), points)
+            log_p += np.log(np.maximum(p if score else 1.0 - p, 1e-300))
+        weight = np.exp(log_p - log_p.max())
+        weight /= weight.sum()
+        mean = weight @ points
+        sd = np.sqrt(weight @ (points - mean) ** 2)
+        bent = weight @ ((points[:, 0] - mean[0]) ** 2 * (points[:, 1] - mean[1]))
+        u = x[:, j] - mean
+        np.testing.assert_allclose(u.mean(axis=0) / sd, 0.0, atol=0.06)
+        np.testing.assert_allclose(u.std(axis=0) / sd, 1.0, atol=0.05)
+        scale = sd[0] ** 2 * sd[1]
+        np.testing.assert_allclose((u[:, 0] ** 2 * u[:, 1]).mean() / scale, bent / scale, atol=0.15)

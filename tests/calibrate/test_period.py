@@ -120,6 +120,7 @@ def test_killed_and_resumed_gives_the_same_draws(tiny, tmp_path):
     fresh = calibrate_period(tiny, spec_for(tiny), seed=5)
     for name in fresh.groups:
         np.testing.assert_array_equal(fresh.groups[name].xi, resumed.groups[name].xi)
+        np.testing.assert_array_equal(fresh.groups[name].gradients, resumed.groups[name].gradients)
     assert not checkpoint.exists()
 
 

@@ -21,6 +21,8 @@ _TRACE_SCALARS = (
     "checked", "converged",
 )  # fmt: skip
 _REFERENCE = ("epsilon", "ready", "trials")
+ENGINE = 2
+"""Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way."""
 
 
 def save_checkpoint(path: Path, sampler: Sampler) -> None:
@@ -44,7 +46,10 @@ def load_checkpoint(path: Path, sampler: Sampler) -> None:
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise ConvergenceError(f"checkpoint {path} cannot be read ({error}); delete it to start over") from None
     if scalars["identity"] != _identity(sampler):
-        raise ConvergenceError(f"checkpoint {path} belongs to other data, spec or seed; delete it to start over")
+        raise ConvergenceError(
+            f"checkpoint {path} belongs to other data, spec or seed, or to another version of the engine; "
+            "delete it to start over"
+        )
     _restore(sampler, arrays, scalars)
 
 
@@ -53,7 +58,8 @@ def _identity(sampler: Sampler) -> dict[str, Any]:
     checks = [int(g.item_start[-1]) + int(g.person_item[:1000].sum()) for g in layout.groups]
     score = [float(g.person_score.sum(dtype=np.float64)) for g in layout.groups]
     spec = sampler.spec.model_dump(mode="json", exclude={"threads", "max_minutes"})
-    return {"persons": layout.n_persons, "checks": checks, "score": score, "spec": spec, "seed": sampler.seed}
+    data = {"persons": layout.n_persons, "checks": checks, "score": score}
+    return data | {"spec": spec, "seed": sampler.seed, "engine": ENGINE}
 
 
 def _transports(sampler: Sampler) -> list[tuple[str, Any, Any]]:
@@ -71,6 +77,7 @@ def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
         "warmup_end": sampler.warmup_end,
         "seconds": sampler.seconds,
         "warnings": sampler.warnings,
+        "gradients": trace.gradients.count,
         "trace": {name: getattr(trace, name) for name in _TRACE_SCALARS},
         "transport": {},
     }
@@ -78,6 +85,7 @@ def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays |= {f"g{k}_{name}": getattr(s, name) for name in _GROUP}
         arrays[f"g{k}_accepted"] = steps.item_accepted[k]
         arrays[f"g{k}_draws"] = trace.xi[k][: trace.kept]
+        arrays[f"g{k}_gradients"] = trace.gradients.sums[k]
     arrays |= {"governing": trace.governing[: trace.kept], "moments": trace.moments[: trace.kept]}
     arrays |= {"ability_total": trace.ability_total, "ability_square": trace.ability_square}
     if trace.population:
@@ -101,6 +109,7 @@ def _restore(sampler: Sampler, arrays: dict[str, Any], scalars: dict[str, Any]) 
     steps.person_accepted[:] = arrays["accepted"]
     sampler.warmup_end, sampler.seconds = scalars["warmup_end"], scalars["seconds"]
     sampler.warnings = list(scalars["warnings"])
+    trace.gradients.count = scalars["gradients"]
     for name, value in scalars["trace"].items():
         setattr(trace, name, value)
     for k, s in enumerate(state.groups):
@@ -108,6 +117,7 @@ def _restore(sampler: Sampler, arrays: dict[str, Any], scalars: dict[str, Any]) 
             setattr(s, name, arrays[f"g{k}_{name}"])
         steps.item_accepted[k][:] = arrays[f"g{k}_accepted"]
         trace.xi[k][: trace.kept] = arrays[f"g{k}_draws"]
+        trace.gradients.sums[k][:] = arrays[f"g{k}_gradients"]
     trace.governing[: trace.kept], trace.moments[: trace.kept] = arrays["governing"], arrays["moments"]
     trace.ability_total, trace.ability_square = arrays["ability_total"], arrays["ability_square"]
     trace.population = list(arrays["population"]) if "population" in arrays else []

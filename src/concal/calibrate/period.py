@@ -92,8 +92,8 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
     features = {g.name: g.features for g in data.groups.values()}
     rhat, ess = _population_diagnostics(layout, trace, features)
     groups, prior = {}, {}
-    draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), governing, strict=True)
-    for g, xi, stored, (beta, beta_mean, sigma) in draws:
+    draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), governing, trace.gradients.means(), strict=True)
+    for g, xi, stored, (beta, beta_mean, sigma), gradients in draws:
         source, found = data.groups[g.name], diagnose(stored)
         T = g.design.to_user
         groups[g.name] = GroupDraws(
@@ -111,6 +111,7 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
             ess_bulk=found.ess_bulk,
             ess_tail=found.ess_tail,
             beta_mean=T @ beta_mean,
+            gradients=gradients,
             population_rhat={k.split(": ", 1)[1]: v for k, v in rhat.items() if k.startswith(f"{g.name}: ")},
             population_ess={k.split(": ", 1)[1]: v for k, v in ess.items() if k.startswith(f"{g.name}: ")},
         )

@@ -35,6 +35,9 @@ class GroupDraws:
     beta_mean : (chain, draw, feature, parameter) float64 or None
         Conditional mean of beta given that draw's items and Sigma; with the conditional precision
         Sigma^-1 (x) X'X + tau I it gives Rao-Blackwell moments. None for draws of another engine.
+    gradients : (items, 3 p + 3 p^2) float64 or None
+        Averages over all sampled sweeps of the items and the gradients of their log posterior, see
+        `concal.calibrate.gradients`. None for draws of another engine.
     n_responses : (items,) int64
     rhat, ess_bulk, ess_tail : (items, parameters) float64
     population_rhat, population_ess : dict of str -> float
@@ -55,6 +58,7 @@ class GroupDraws:
     ess_bulk: Array
     ess_tail: Array
     beta_mean: Array | None = None
+    gradients: Array | None = None
     population_rhat: Mapping[str, float] = field(default_factory=dict)
     population_ess: Mapping[str, float] = field(default_factory=dict)
 

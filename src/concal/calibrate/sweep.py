@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate import kernels
+from concal.calibrate.gradients import GradientSums
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.state import State, jacobian, kernel_parameters
 from concal.calibrate.workers import Workers
@@ -44,13 +45,13 @@ class UnitSteps:
             self.person_pass(state, state.theta, acc, lo, hi, 0)
             kernels.propose(
                 D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_ll,
-                climbing, self.seed, state.sweep, PERSON_STREAM, lo, hi,
+                climbing, False, self.seed, state.sweep, PERSON_STREAM, lo, hi,
             )  # fmt: skip
             acc[:] = 0.0
             self.person_pass(state, proposal, acc, lo, hi, lo)
             kernels.accept(
                 D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_ll,
-                self.person_accepted, climbing,
+                self.person_accepted, climbing, False,
                 self.seed, state.sweep, PERSON_STREAM, lo, hi,
             )  # fmt: skip
 
@@ -64,8 +65,8 @@ class UnitSteps:
                 self.layout.D, acc, lo - first, hi - first,
             )  # fmt: skip
 
-    def items(self, state: State, *, climbing: bool = False) -> None:
-        """Move every item of every group."""
+    def items(self, state: State, *, climbing: bool = False, gradients: GradientSums | None = None) -> None:
+        """Move every item of every group; `gradients` also takes in where the items were before."""
         groups, states = self.layout.groups, state.groups
         tasks = [(k, chunk) for k, g in enumerate(groups) for chunk in g.item_chunks]
         precisions = [np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None] for s in states]
@@ -78,9 +79,12 @@ class UnitSteps:
             g, s = groups[k], states[k]
             acc = accumulators(g, hi - lo)
             item_accumulators(g, state.theta, s.par, jacobians[k], acc, lo, hi)
+            if gradients is not None:
+                sums = gradients.sums[k]
+                kernels.add_gradients(g.p, s.xi, acc, precisions[k], s.mean, gradients.chains, sums, lo, hi)
             kernels.propose(
                 g.p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
-                self.item_ll[k], climbing, self.seed, state.sweep, ITEM_STREAM + 64 * k, lo, hi,
+                self.item_ll[k], climbing, not climbing, self.seed, state.sweep, ITEM_STREAM + 64 * k, lo, hi,
             )  # fmt: skip
 
         def accept(task: tuple[int, tuple[int, int]]) -> None:
@@ -90,10 +94,13 @@ class UnitSteps:
             item_accumulators(g, state.theta, new_par[k], new_jacobians[k], acc, lo, hi)
             kernels.accept(
                 g.p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
-                self.item_ll[k], self.item_accepted[k], climbing, self.seed, state.sweep, ITEM_STREAM + 64 * k, lo, hi,
+                self.item_ll[k], self.item_accepted[k], climbing, not climbing, self.seed, state.sweep,
+                ITEM_STREAM + 64 * k, lo, hi,
             )  # fmt: skip
 
         self.workers.map(propose, tasks)
+        if gradients is not None:
+            gradients.count += gradients.chains
         proposed = dict(enumerate(proposal))
         new_par, new_jacobians = self.parameters(proposed), self.jacobians(proposed)
         self.workers.map(accept, tasks)

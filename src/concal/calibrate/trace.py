@@ -7,6 +7,7 @@ import numpy.typing as npt
 
 from concal.calibrate import kernels
 from concal.calibrate.diagnostics import diagnose
+from concal.calibrate.gradients import GradientSums
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.state import State
 from concal.calibrate.sweep import UnitSteps
@@ -29,6 +30,7 @@ class Trace:
         self.layout, self.chains = layout, spec.chains
         self.wanted = -(-spec.draws // spec.chains)
         self.per_chain = max(self.wanted, FEWEST_STORED)  # R-hat of an item needs more draws than a short result keeps
+        self.gradients = GradientSums(layout, spec.chains)
         self.clear()
 
     def clear(self) -> None:
@@ -47,6 +49,7 @@ class Trace:
         self.ability_count = 0
         self.max_rhat, self.min_ess, self.item_share = np.inf, 0.0, 0.0
         self.checked = self.converged = False
+        self.gradients.clear()
 
     def _governing_size(self) -> int:
         D, M = self.layout.D, len(self.layout.populations)

@@ -96,7 +96,7 @@ def _match(Omega, offset, mean, target, shift, Q, h, ok, rounds):
 
 
 def conditional_factors(
-    group: GroupDraws, b: Array, mean: Array, precision: Array, Q: Array, h: Array
+    group: GroupDraws, b: Array, mean: Array, precision: Array, Q: Array, h: Array, wanted: npt.NDArray[np.bool_]
 ) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
     """Factors by moment matching over population draws, starting from the averaged ones.
 
@@ -107,11 +107,15 @@ def conditional_factors(
     mean, precision : (items, p), (items, p, p)
         Target moments of every item, on the period's own metric.
     Q, h : starting factors
+    wanted : (items,) bool
+        Items to match.
 
     Returns
     -------
     Q, h, and which items were matched (the others keep their starting factor).
     """
+    if not wanted.any():
+        return Q, h, wanted
     s = group.n_draws
     which = np.arange(min(s, PRIOR_DRAWS)) * s // min(s, PRIOR_DRAWS)
     beta = group.flat("beta")[which]
@@ -119,7 +123,7 @@ def conditional_factors(
     Omega = inverse(group.flat("sigma")[which])
     Q, h = Q.copy(), h.copy()
     shift = times(precision, mean)
-    ok = np.asarray(group.n_responses > 0)
+    ok = wanted.copy()
     T, F, p = beta.shape
     wide = np.ascontiguousarray(beta.transpose(1, 0, 2).reshape(F, T * p))
 

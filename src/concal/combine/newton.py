@@ -60,8 +60,11 @@ def find_mode(posterior: JointPosterior, start: Array, *, tolerance: float = 1e-
         decrement = float(step @ at.gradient)
         if decrement < tolerance and damping == 0.0:
             return Mode(theta, root, at.value, iteration, dict(at.xi), dict(at.C))
-        trial = evaluate(posterior, theta + step, there)
-        if trial.value > at.value - 1e-9 * abs(at.value) and np.isfinite(trial.value):
+        try:
+            trial = evaluate(posterior, theta + step, there)
+        except np.linalg.LinAlgError:  # a step so long that a Sigma is singular in double precision
+            trial = None
+        if trial is not None and np.isfinite(trial.value) and trial.value > at.value - 1e-9 * abs(at.value):
             theta, at = theta + step, trial
             here, there = there, here
             damping = 0.0 if damping < 1e-3 else damping / 10.0

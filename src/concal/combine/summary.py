@@ -22,6 +22,7 @@ from concal.combine.gaussian import (
     times,
 )
 from concal.combine.moments import Moments, item_moments
+from concal.combine.sharpened import likelihood_factors, sharpen, sharpen_linked
 from concal.combine.wobble import metric_wobble, without_wobble
 from concal.link.result import Link
 from concal.link.transform import used_draws
@@ -251,16 +252,26 @@ def _summarise_group(
     same = link is None and which is None
     alone = population if same else population_moments(group, hyperprior, None, None, correct=correct, literal=literal)
     m, Omega = prior_contribution(group.X, population, correct, None)
+    sharp = sharpen(group, own, ess) if correct else None
+    exact = np.zeros(group.n_items, dtype=bool) if sharp is None else sharp.fine
+    own_mean, own_covariance, mean, covariance = own.mean, own.covariance, linked.mean, linked.covariance
+    if sharp is not None:
+        own_mean, own_covariance = sharp.mean, sharp.covariance
+        mean, covariance = sharpen_linked(sharp, own, linked, None if link is None else link[0])
     n_linked = np.minimum(ess, s)
-    Lambda = _precision(linked.covariance, n_linked, s, p, correct)
+    Lambda = _precision(covariance, n_linked, s, p, correct, exact)
     own_m, own_Omega = prior_contribution(group.X, alone, correct, C)
-    own_Lambda = _precision(without_wobble(own.mean, own.covariance, C), ess, all_draws, p, correct)
+    own_covariance = without_wobble(own_mean, own_covariance, C)
+    own_Lambda = _precision(own_covariance, ess, all_draws, p, correct, exact)
     seen = group.n_responses > 0
     Lambda = np.where(seen[:, None, None], Lambda, Omega)
     Q = np.where(seen[:, None, None], own_Lambda - own_Omega, 0.0)
-    h = np.where(seen[:, None], times(own_Lambda, own.mean) - times(own_Omega, own_m), 0.0)
+    h = np.where(seen[:, None], times(own_Lambda, own_mean) - times(own_Omega, own_m), 0.0)
     if not literal:
-        Q, h, _ = conditional_factors(group, alone.b, own.mean, own_Lambda, Q, h)
+        Q, h, _ = conditional_factors(group, alone.b, own_mean, own_Lambda, Q, h, seen & ~exact)
+    if sharp is not None:
+        sharp_Q, sharp_h = likelihood_factors(sharp, own_covariance)
+        Q, h = np.where(exact[:, None, None], sharp_Q, Q), np.where(exact[:, None], sharp_h, h)
     return GroupSummary(
         name=group.name,
         dimension=group.dimension,
@@ -269,7 +280,7 @@ def _summarise_group(
         features=group.features,
         X=np.asarray(group.X, dtype=np.float64),
         n_responses=np.asarray(group.n_responses, dtype=np.int64),
-        mu=np.where(seen[:, None], linked.mean, m),
+        mu=np.where(seen[:, None], mean, m),
         Lambda=Lambda,
         m=m,
         Omega=Omega,
@@ -285,19 +296,21 @@ def _summarise_group(
         skewness=own.skewness,
         kurtosis=own.kurtosis,
         worst_rhat=group.worst_rhat,
-        own_mean=own.mean,
+        own_mean=own_mean,
         own_precision=own_Lambda,
         curvature=own.curvature,
     )
 
 
-def _precision(covariance: Array, ess: Array, n_draws: int, p: int, correct: bool) -> Array:
-    """Inverse of sample covariances, unbiased for `ess` effective draws when asked."""
+def _precision(
+    covariance: Array, ess: Array, n_draws: int, p: int, correct: bool, exact: npt.NDArray[np.bool_]
+) -> Array:
+    """Inverse covariances; when asked, those from draws made unbiased for `ess` effective ones, `exact` ones kept."""
     if not correct:
         return inverse(covariance)
     unbiased = (1.0 - 1.0 / n_draws) / (1.0 - 1.0 / np.maximum(ess, 2.0))
     factor = precision_shrinkage(effective_covariance_draws(n_draws, ess), p) / unbiased
-    return inverse(covariance) * factor[:, None, None]
+    return inverse(covariance) * np.where(exact, 1.0, factor)[:, None, None]
 
 
 def prior_contribution(

@@ -11,6 +11,7 @@ Sums run in float32 over eight responses and in float64 beyond: popular items lo
 """
 
 from concal.calibrate.kernels.carry import carry
+from concal.calibrate.kernels.gradients import add_gradients
 from concal.calibrate.kernels.log_likelihood import item_log_likelihood, person_log_likelihood
 from concal.calibrate.kernels.newton import accept, propose
 from concal.calibrate.kernels.passes import item_pass, item_pass_extras, person_pass
@@ -20,6 +21,7 @@ __all__ = [
     "ability_sums",
     "accept",
     "add_abilities",
+    "add_gradients",
     "carry",
     "item_log_likelihood",
     "item_pass",

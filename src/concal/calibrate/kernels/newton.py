@@ -1,4 +1,22 @@
-"""The Newton-Metropolis step of a unit (an examinee or an item)."""
+r"""The Newton-Metropolis step of a unit (an examinee or an item).
+
+A displacement v is drawn around the Newton step with the posterior's local covariance H^-1 and the unit moves to
+x + v. Three refinements, all exact because the Metropolis ratio knows them:
+
+*Kinds of move.* Half of the proposals go beyond the Newton step, v = (1 + alpha) step + sqrt(1 - alpha^2) noise: for a
+Gaussian they leave it as it is and land on the other side of the mode, which undoes the memory that alternating between
+examinees and items leaves. Others take the step as it is, and a few are random walks, which are never trapped.
+
+*Bent moves of items.* The spread of d shrinks as a grows, since responses inform on a (theta - d). With
+:math:`\theta_0` the ability where the responses inform most and :math:`m = d - \theta_0`, the item moves to
+
+.. math:: \log a' = \log a + v_2, \qquad d' = \theta_0 + e^{-\kappa v_2} (m (1 + \kappa v_2) + v_1) ,
+
+which for kappa = 1 is straight in (a (d - theta_0), log a). kappa is the share of the responses in the precision of d,
+so an item that knows only its prior moves straight. The map's Jacobian is :math:`e^{-\kappa v_2}`.
+
+*Safe length.* The Newton step is cut at four posterior standard deviations.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +45,9 @@ from concal.response.lanes import (
     widen,
 )
 
-RANDOM_WALK_SHARE = 0.1
+RANDOM_WALK_SHARE = 0.08
+OVERRELAXED_SHARE = 0.5
+OVERRELAXATION = 0.6  # alpha
 RANDOM_WALK_SCALE = 1.7
 MAX_NEWTON_STEP = 4.0  # in posterior standard deviations
 LARGEST_FALL = 10.0  # of the log target in a climbing step
@@ -77,10 +97,21 @@ def _aim(n: int, acc: Any, k: int, precision: Any, pop: int, delta: Any, chol: A
 
 
 @inlined
-def _kind_of_move(u: Any) -> Any:
-    """Scale of the noise and weight of the Newton step: in a few lanes a random walk, which never gets trapped."""
+def _kind_of_move(u: Any, climbing: bool) -> Any:
+    """Scale of the noise and weight of the Newton step, lane by lane."""
     walk = select_less(u, RANDOM_WALK_SHARE, 1.0, splat(0.0))
-    return widen(1.0 + (RANDOM_WALK_SCALE - 1.0) * walk), widen(1.0 - walk)
+    alpha = splat(0.0)
+    if not climbing:
+        alpha = select_less(u, 1.0 - OVERRELAXED_SHARE, splat(0.0), OVERRELAXATION)
+    spread = lane_sqrt(1.0 - alpha * alpha)
+    return widen(spread + (RANDOM_WALK_SCALE - spread) * walk), widen((1.0 + alpha) * (1.0 - walk))
+
+
+@inlined
+def _bend(n: int, acc: Any, k: int, precision: Any, pop: int) -> Any:
+    """m = d - theta_0 and kappa of an item, from its information about (d, log a)."""
+    own = lane_max(row(acc, (k, 1 + n)), 1e-10)
+    return row(acc, (k, 2 + n)) / own, own / (own + row(precision, (pop, 0, 0)))
 
 
 @kernel
@@ -96,13 +127,14 @@ def propose(
     forward: Any,
     current: Any,
     climbing: bool,
+    bent: bool,
     seed: int,
     sweep: int,
     stream: int,
     lo: int,
     hi: int,
 ) -> None:
-    """Draw a proposal for units lo..hi.
+    """Draw a proposal for units lo..hi; `bent` for items, whose first two coordinates are d and log a.
 
     `forward` keeps log target at x plus log density of the proposal (the target alone while climbing), `current` the
     log-likelihood at x.
@@ -115,7 +147,7 @@ def propose(
             put(delta, (m,), widen_row(x, i, m) - row(mean, (mean_of[i], m)))
         prior, half_log_det, scale = _aim(n, acc, k, precision, pop[i], delta, chol, step)
         u = uniforms(seed, i, sweep, stream)
-        spread, newton = _kind_of_move(u[1])
+        spread, newton = _kind_of_move(u[1], climbing)
         length = splat64(0.0)
         z0, z1 = normal_pair(u[2], u[3])
         put(noise, (0,), z0)
@@ -138,12 +170,20 @@ def propose(
                 s = s - row(chol, (l, m)) * row(noise, (l,))
             put(noise, (m,), s / row(chol, (m, m)))
         for m in range(n):
-            moved = widen_row(x, i, m) + newton * scale * row(step, (m,)) + spread * row(noise, (m,))
-            put(proposal, (k, m), moved)
+            v = newton * scale * row(step, (m,)) + spread * row(noise, (m,))
+            put(delta, (m,), v)
+            put(proposal, (k, m), widen_row(x, i, m) + v)
+        log_jacobian = splat64(0.0)  # of the displacement in the proposal
+        if bent:
+            pivot, kappa = _bend(n, acc, k, precision, pop[i])
+            log_jacobian = kappa * row(delta, (1,))
+            shrink = widen(arithmetic.exp(narrow(-log_jacobian)))
+            moved = shrink * (pivot * (1.0 + log_jacobian) + row(delta, (0,))) - pivot
+            put(proposal, (k, 0), widen_row(x, i, 0) + moved)
         put(current, (i,), row(acc, (k, 0)))
         target = row(acc, (k, 0)) + prior
         if not climbing:
-            target = target + half_log_det - 0.5 * length
+            target = target + half_log_det - 0.5 * length + log_jacobian
         put(forward, (k,), target)
 
 
@@ -161,6 +201,7 @@ def accept(
     current: Any,
     accepted: Any,
     climbing: bool,
+    bent: bool,
     seed: int,
     sweep: int,
     stream: int,
@@ -179,11 +220,18 @@ def accept(
             put(delta, (m,), widen_row(proposal, k, m) - row(mean, (mean_of[i], m)))
         prior, half_log_det, scale = _aim(n, acc, k, precision, pop[i], delta, chol, step)
         u = uniforms(seed, i, sweep, stream)
-        spread, newton = _kind_of_move(u[1])
-        # L' (x - proposal - Newton step from the proposal) is the noise the way back would have needed
+        spread, newton = _kind_of_move(u[1], climbing)
+        # L' (displacement back to x - Newton step from the proposal) is the noise the way back would have needed
         for m in range(n):
-            back = widen_row(x, i, m) - widen_row(proposal, k, m) - newton * scale * row(step, (m,))
-            put(delta, (m,), back / spread)
+            put(delta, (m,), widen_row(x, i, m) - widen_row(proposal, k, m))
+        log_jacobian = splat64(0.0)
+        if bent:
+            pivot, kappa = _bend(n, acc, k, precision, pop[i])
+            log_jacobian = kappa * row(delta, (1,))
+            grow = widen(arithmetic.exp(narrow(log_jacobian)))
+            put(delta, (0,), grow * (row(delta, (0,)) + pivot) - pivot * (1.0 + log_jacobian))
+        for m in range(n):
+            put(delta, (m,), (row(delta, (m,)) - newton * scale * row(step, (m,))) / spread)
         length = splat64(0.0)
         for m in range(n):
             s = splat64(0.0)
@@ -195,7 +243,7 @@ def accept(
         if climbing:
             threshold = splat64(-LARGEST_FALL)
         else:
-            target = target + half_log_det - 0.5 * length
+            target = target + half_log_det - 0.5 * length + log_jacobian
         ratio = target - row(forward, (k,))
         finite = select_less(lane_abs(ratio), 1e200, ratio, splat64(-1e301))
         for m in range(n):
