@@ -28,7 +28,7 @@ def same(one, two):
     return all(one.responses[p].equals(two.responses[p]) for p in one.responses) and one.items.equals(two.items)
 
 
-@pytest.mark.parametrize("selection", ["random", "popularity", "adaptive"])
+@pytest.mark.parametrize("selection", ["random", "popularity", "adaptive", "adaptive_within"])
 def test_a_seed_determines_everything(selection):
     one, two, other = (
         concal.simulate_programme(**SMALL, selection=selection, overlap=0.1, seed=seed) for seed in (1, 1, 2)
@@ -46,7 +46,7 @@ def test_one_option_leaves_the_rest_alone():
     assert one.truth.abilities.equals(two.truth.abilities)
 
 
-@pytest.mark.parametrize("selection", ["random", "popularity", "adaptive"])
+@pytest.mark.parametrize("selection", ["random", "popularity", "adaptive", "adaptive_within"])
 def test_shape_and_legal_scores(selection):
     programme = concal.simulate_programme(**SMALL, selection=selection, exposure_spread=2.5)
     group = dict(programme.items.select("item_id", "group").iter_rows())
@@ -225,7 +225,15 @@ def test_adaptive_programme_matches_people_and_items():
         return np.corrcoef(mean["value"], mean["comprehension"])[0, 1]
 
     assert fit("adaptive") > 0.4
+    assert fit("adaptive_within") > 0.4
     assert abs(fit("popularity")) < 0.1
+
+
+def test_a_period_that_explains_its_own_choices_forgets_the_ones_before():
+    one, two = (concal.simulate_programme(**SMALL, selection=s) for s in ("adaptive", "adaptive_within"))
+    first, second = list(one.responses)[:2]
+    assert one.responses[first].equals(two.responses[first])
+    assert not one.responses[second].equals(two.responses[second])
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])

@@ -17,6 +17,7 @@ class Selection(StrEnum):
     random = "random"
     popularity = "popularity"
     adaptive = "adaptive"
+    adaptive_within = "adaptive_within"
 
 
 class Direction(StrEnum):
@@ -48,7 +49,10 @@ def simulate(
     seed: Annotated[int, typer.Option(help="The same seed gives the same files.")] = 1,
     spec: Annotated[Path | None, typer.Option(help="A bank.toml; default: two dimensions, three formats.")] = None,
     selection: Annotated[
-        Selection, typer.Option(help="How items are chosen; adaptive: from the scores so far.")
+        Selection,
+        typer.Option(
+            help="How items are chosen; adaptive: from all scores so far, adaptive_within: from the period's."
+        ),
     ] = Selection.popularity,
     turnover: Annotated[float, typer.Option(help="Share of active items replaced from period to period.")] = 0.1,
     new_item_exposure: Annotated[float, typer.Option(help="Exposure of items in their first period.")] = 0.2,

@@ -11,7 +11,7 @@ import numpy as np
 from concal.errors import SpecError
 from concal.spec import Spec
 
-Selection = Literal["random", "popularity", "adaptive"]
+Selection = Literal["random", "popularity", "adaptive", "adaptive_within"]
 Direction = Literal["easier", "harder", "both"]
 
 
@@ -31,8 +31,9 @@ class Plan:
         Items each examinee answers.
     seed : int
         The same seed gives the same programme.
-    selection : {"random", "popularity", "adaptive"}
-        How items are chosen. Adaptive looks at scores given so far in the programme, never at true values.
+    selection : {"random", "popularity", "adaptive", "adaptive_within"}
+        How items are chosen. Adaptive looks at scores given so far in the programme, never at true values;
+        "adaptive_within" at those of the same period only, so that a period alone explains its own choices.
     turnover : float
         Share of the active items replaced by new ones from each period to the next.
     new_item_exposure : float

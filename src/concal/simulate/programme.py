@@ -142,7 +142,8 @@ def _simulate_period(
     theta, xi = examinees.theta[m], items.xi(m)
     n, length = plan.examinees, plan.responses_per_examinee
     choice, answer = plan.rng("selection", m), plan.rng("responses", m)
-    if plan.selection == "adaptive":
+    if plan.selection in ("adaptive", "adaptive_within"):
+        experience = Experience.none(plan.items) if plan.selection == "adaptive_within" else experience
         score = np.empty((n, length))
         position = iter(range(length))
 
