@@ -3,8 +3,9 @@
     python benchmarks/pooled_agreement.py --design dense --seed 1 --selection adaptive_within
 
 Simulates four periods (two dimensions, 2pl + gpcm + ordered_beta, items chosen adaptively from the responses so far, of
-the programme or of the period only), calibrates each period alone, links and combines them (the paper's literal choices, `analytic`, `joint`), fits all
-periods at once with the same engine, and prints the comparisons of the validation protocol with recovery of the truth.
+the programme or of the period only), calibrates each period alone, links and combines them (the paper's literal
+choices, `analytic`, `joint`), fits all periods at once with the same engine, and prints the comparisons of the
+validation protocol with recovery of the truth.
 """
 
 from __future__ import annotations

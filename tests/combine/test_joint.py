@@ -148,3 +148,18 @@ def test_two_hundred_features_jointly():
     V = np.diag(g.beta_covariance).reshape(200, 2)
     assert 0.8 < np.sqrt((((g.beta - world.beta) ** 2) / V).mean()) < 1.2
     assert 0.85 < np.sqrt((((g.mean - world.xi) / g.sd) ** 2).mean()) < 1.15
+
+
+def test_progress_is_told_from_the_start_to_the_last_draw():
+    told = []
+
+    def tell(share, text):
+        told.append((share, text))
+
+    pairs = fixed_prior_pairs(make_world(seed=21, links=True))
+    combine(pairs, method="joint", options=JointOptions(draws=40), progress=tell)
+    shares = [share for share, _ in told]
+    assert shares[0] == 0.0
+    assert shares == sorted(shares)
+    assert told[-1] == (1.0, "draw 40 of 40")
+    assert any("pass 2 of 2" in text for _, text in told)

@@ -196,22 +196,24 @@ class Bank(Version):
             calibration, design_states=states, replace=replace, reason=reason, progress=progress
         )
 
-    def retract(self, period: str, *, reason: str = "") -> Update:
+    def retract(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
         """Take a period out; periods that were linked through it are linked anew."""
-        return self._moved(change.retract(self._store, period, reason=reason))
+        return self._moved(change.retract(self._store, period, reason=reason, progress=progress))
 
-    def combine(self, *, method: str | None = None, reason: str = "", **options: Any) -> Update:
+    def combine(
+        self, *, method: str | None = None, reason: str = "", progress: Progress | None = None, **options: Any
+    ) -> Update:
         """Combine again under other options (half_life, tilt, ...), which stay for later updates."""
         given = {**({"method": method} if method is not None else {}), **options}
         unknown = sorted(set(given) - set(ConsensusSpec.model_fields))
         if unknown:
             raise BankError(f"unknown options {first_few(unknown)}; there are {', '.join(ConsensusSpec.model_fields)}")
         Spec.parse({**self.spec.model_dump(), "consensus": {**self.consensus_spec.model_dump(), **given}})
-        return self._moved(change.recombine(self._store, given, reason=reason))
+        return self._moved(change.recombine(self._store, given, reason=reason, progress=progress))
 
-    def rereference(self, period: str, *, reason: str = "") -> Update:
+    def rereference(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
         """Put everything on another period's metric: mapped through its link, nothing is refitted."""
-        return self._moved(change.rereference(self._store, period, reason=reason))
+        return self._moved(change.rereference(self._store, period, reason=reason, progress=progress))
 
     def _moved(self, done: Update) -> Update:
         self._snapshot = self._store.snapshot(done.version)

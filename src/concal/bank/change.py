@@ -9,9 +9,10 @@ from concal.bank.commit import commit, successor
 from concal.bank.draft import Draft
 from concal.bank.manifest import Snapshot
 from concal.bank.placement import choose_reference
-from concal.bank.progress import Update
+from concal.bank.progress import Clock, Progress, Update
 from concal.bank.relink import dependents, map_links, relink
 from concal.bank.store import Store, Transaction
+from concal.combine.result import Consensus
 from concal.errors import BankError, first_few
 
 
@@ -20,9 +21,10 @@ def _known_period(head: Snapshot, period: str) -> None:
         raise BankError(f"there is no period {period!r}; periods: {first_few(head.ordered_periods()) or 'none'}")
 
 
-def retract(store: Store, period: str, *, reason: str = "") -> Update:
+def retract(store: Store, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
     """Take a period out; see `Bank.retract`."""
     result: dict[str, Any] = {"consensus": None, "relinked": ()}
+    clock = Clock(progress)
 
     def build(head: Snapshot, transaction: Transaction) -> Snapshot:
         _known_period(head, period)
@@ -35,7 +37,7 @@ def retract(store: Store, period: str, *, reason: str = "") -> Update:
         else:
             moved = tuple(draft.periods) if draft.reference != head.reference else affected
             fresh = relink(draft, moved) if moved else ()
-            result["consensus"] = draft.combine(draft.sum(), fresh)
+            result["consensus"] = _combine(draft, fresh, clock)
             result["relinked"] = fresh
         return successor(store, head, transaction, f"retract {period}", reason, **draft.changes())
 
@@ -43,9 +45,12 @@ def retract(store: Store, period: str, *, reason: str = "") -> Update:
     return _plain_update(snapshot, period, result)
 
 
-def recombine(store: Store, options: Mapping[str, Any], *, reason: str = "") -> Update:
+def recombine(
+    store: Store, options: Mapping[str, Any], *, reason: str = "", progress: Progress | None = None
+) -> Update:
     """Combine again under other options; see `Bank.combine`."""
     result: dict[str, Any] = {}
+    clock = Clock(progress)
 
     def build(head: Snapshot, transaction: Transaction) -> Snapshot:
         if not head.periods:
@@ -53,16 +58,17 @@ def recombine(store: Store, options: Mapping[str, Any], *, reason: str = "") -> 
         draft = Draft(store, head, transaction)
         draft.options |= dict(options)
         draft.consensus_spec  # noqa: B018 (validates the options before any work)
-        result["consensus"] = draft.combine(draft.sum(), tuple(draft.periods))
+        result["consensus"] = _combine(draft, tuple(draft.periods), clock)
         shown = ", ".join(f"{k}={v}" for k, v in options.items())
         return successor(store, head, transaction, f"combine {shown}".strip(), reason, **draft.changes())
 
     return _plain_update(commit(store, build), None, result)
 
 
-def rereference(store: Store, period: str, *, reason: str = "") -> Update:
+def rereference(store: Store, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
     """Make another period the reference; see `Bank.rereference`."""
     result: dict[str, Any] = {}
+    clock = Clock(progress)
 
     def build(head: Snapshot, transaction: Transaction) -> Snapshot:
         _known_period(head, period)
@@ -74,10 +80,15 @@ def rereference(store: Store, period: str, *, reason: str = "") -> Update:
         if period != head.reference:
             map_links(draft, period)
         draft.reference = period
-        result["consensus"] = draft.combine(draft.sum(), tuple(draft.periods))
+        result["consensus"] = _combine(draft, tuple(draft.periods), clock)
         return successor(store, head, transaction, f"rereference {period}", reason, **draft.changes())
 
     return _plain_update(commit(store, build), period, result)
+
+
+def _combine(draft: Draft, fresh: tuple[str, ...], clock: Clock) -> Consensus:
+    with clock.stage("combine"):
+        return draft.combine(draft.sum(), fresh, clock)
 
 
 def _plain_update(snapshot: Snapshot, period: str | None, result: Mapping[str, Any]) -> Update:

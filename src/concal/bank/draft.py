@@ -15,6 +15,7 @@ from concal.bank.catalogue import unanswered_items
 from concal.bank.folder import FolderReader, FolderWriter
 from concal.bank.manifest import FileEntry, PeriodEntry, Snapshot
 from concal.bank.parquet import read_bytes
+from concal.bank.progress import Clock
 from concal.bank.results import (
     read_link,
     read_summary,
@@ -176,12 +177,18 @@ class Draft:
             )
         return add_period(self.head_totals, summary)
 
-    def combine(self, totals: Totals, fresh: tuple[str, ...]) -> Consensus:
+    def combine(self, totals: Totals, fresh: tuple[str, ...], clock: Clock) -> Consensus:
         """Consensus of the present periods; `fresh` are those whose summaries changed."""
         spec = self.consensus_spec
         items = self.unanswered(totals)
         if spec.method != "analytic":
-            consensus = combine([self.summary(n) for n in self.periods], method=spec.method, spec=spec, items=items)
+            consensus = combine(
+                [self.summary(n) for n in self.periods],
+                method=spec.method,
+                spec=spec,
+                items=items,
+                progress=lambda share, message: clock.tell("combine", share, message),
+            )
         else:
             consensus = consensus_from_totals(totals, items=items)
             consensus = _with_diagnostics(consensus, self._kept_diagnostics(fresh), [self.summary(n) for n in fresh])

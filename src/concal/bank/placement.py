@@ -117,7 +117,7 @@ class Placement:
             with clock.stage("combine"):
                 simple = fresh == (self.period,) and old is None
                 totals = draft.add_to_head(draft.summary(self.period)) if simple else draft.sum()
-                result["consensus"] = draft.combine(totals, fresh)
+                result["consensus"] = draft.combine(totals, fresh, clock)
             result["link"] = draft.link(self.period)
             result["relinked"] = tuple(name for name in fresh if name != self.period)
             clock.tell("commit", 0.0)

@@ -165,7 +165,9 @@ def retract(bank: BankArgument, period: PeriodArgument, reason: ReasonOption = "
     """
     from concal.bank.bank import Bank
 
-    _tell(Bank(bank).retract(period, reason=reason), as_json)
+    with shown_progress(not as_json) as report:
+        done = Bank(bank).retract(period, reason=reason, progress=report)
+    _tell(done, as_json)
 
 
 def combine(
@@ -189,7 +191,9 @@ def combine(
         options["half_life"] = half_life or None
     if tilt is not None:
         options["tilt"] = tilt
-    _tell(Bank(bank).combine(method=method, reason=reason, **options), as_json)
+    with shown_progress(not as_json) as report:
+        done = Bank(bank).combine(method=method, reason=reason, progress=report, **options)
+    _tell(done, as_json)
 
 
 def rereference(
@@ -201,7 +205,9 @@ def rereference(
     """
     from concal.bank.bank import Bank
 
-    _tell(Bank(bank).rereference(period, reason=reason), as_json)
+    with shown_progress(not as_json) as report:
+        done = Bank(bank).rereference(period, reason=reason, progress=report)
+    _tell(done, as_json)
 
 
 def release(

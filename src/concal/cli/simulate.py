@@ -50,9 +50,7 @@ def simulate(
     spec: Annotated[Path | None, typer.Option(help="A bank.toml; default: two dimensions, three formats.")] = None,
     selection: Annotated[
         Selection,
-        typer.Option(
-            help="How items are chosen; adaptive: from all scores so far, adaptive_within: from the period's."
-        ),
+        typer.Option(help="How items are chosen; adaptive: by all scores so far, adaptive_within: by the period's."),
     ] = Selection.popularity,
     turnover: Annotated[float, typer.Option(help="Share of active items replaced from period to period.")] = 0.1,
     new_item_exposure: Annotated[float, typer.Option(help="Exposure of items in their first period.")] = 0.2,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -15,6 +15,7 @@ from concal.combine.gaussian import inverse, positive_definite, symmetric, times
 from concal.combine.mixture import ItemMixture
 from concal.combine.newton import Mode, find_mode
 from concal.combine.posterior import (
+    Evaluation,
     JointPosterior,
     Layout,
     evaluate,
@@ -38,6 +39,10 @@ from concal.errors import ConvergenceError, DataError, LinkError, first_few
 from concal.spec import ConsensusSpec
 
 Array = npt.NDArray[np.float64]
+Tell = Callable[[float, str], None]
+"""Hears the share of the work that is done and what is going on."""
+
+MODE_SHARE = 0.3  # of the time, about; the rest is sampling
 ELIGIBLE = 0.1  # least precision of an item, in units of the population's, for it to enter
 
 
@@ -75,6 +80,7 @@ def combine_jointly(
     spec: ConsensusSpec,
     options: JointOptions | None = None,
     items: Mapping[str, NewItems] | None = None,
+    progress: Tell | None = None,
 ) -> Consensus:
     """Joint consensus of several periods.
 
@@ -82,16 +88,18 @@ def combine_jointly(
     ----------
     summaries : sequence of PeriodSummary
         Oldest first. Periods that were not linked are placed by the items they share with the others.
+    progress : function (share done, message)
     """
     options = options or JointOptions()
+    tell = progress or (lambda share, message: None)
     if options.sampler not in ("hmc", "laplace"):
         raise DataError(f'sampler must be "hmc" or "laplace", not {options.sampler!r}')
     totals = sum_periods(summaries, spec.half_life, need_links=False)
     order = {m: i for i, m in enumerate(totals.periods)}
     united = {n: unite_forms(forms, order, (items or {}).get(n)) for n, forms in totals.groups.items()}
     groups = arrange_factors(summaries, united, [totals.weights[s.period] for s in summaries])
-    posterior, mode, tilted, doubts = _tilted_mode(summaries, united, groups, options, spec.tilt)
-    mixture, chains = _sample(posterior, mode, options, spec.seed)
+    posterior, mode, tilted, doubts = _tilted_mode(summaries, united, groups, options, spec.tilt, tell)
+    mixture, chains = _sample(posterior, mode, options, spec.seed, tell)
     return _result(summaries, united, posterior, mixture, chains, tilted, [*totals.warnings, *doubts], options)
 
 
@@ -101,14 +109,17 @@ def _tilted_mode(
     groups: Mapping[str, GroupFactors],
     options: JointOptions,
     passes: int,
+    tell: Tell,
 ) -> tuple[JointPosterior, Mode, pl.DataFrame, list[str]]:
     """Mode of the posterior with tilted factors, factors that do not bound mended as little as will do."""
     for ceiling in CEILINGS:
         try:
+            tell(0.0, "searching for the mode")
             posterior, theta = _set_up(summaries, united, groups, options, ceiling)
             posterior, mode = _fit(posterior, theta, options)
             tilted, base = pl.DataFrame(), posterior
-            for _ in range(passes):
+            for k in range(passes):
+                tell(MODE_SHARE * (k + 1) / (passes + 1), f"refitting factors, pass {k + 1} of {passes}")
                 refined = tilt_factors(posterior, base, mode, summaries)
                 posterior, tilted = _identified(refined.posterior, mode.theta, ceiling), refined.table
                 posterior, mode = _fit(posterior, mode.theta, options)
@@ -234,19 +245,29 @@ def _default_draws(posterior: JointPosterior) -> int:
     return int(np.clip(2.5e7 // max(work, 1), 100, 800)) // 4 * 4
 
 
-def _sample(posterior: JointPosterior, mode: Mode, options: JointOptions, seed: int) -> tuple[ItemMixture, Chains]:
+def _sample(
+    posterior: JointPosterior, mode: Mode, options: JointOptions, seed: int, tell: Tell
+) -> tuple[ItemMixture, Chains]:
     """Draws of links and population, each with the items' conditional moments (drifting factors counted in full)."""
     draws = options.draws or _default_draws(posterior)
     mixture = ItemMixture(posterior, np.random.default_rng([seed, 1]), draws if options.keep_draws else 0)
     rng = np.random.default_rng([seed, 2])
+    done = 0
+
+    def visit(theta: Array, at: Evaluation) -> None:
+        nonlocal done
+        done += 1
+        tell(MODE_SHARE + (1.0 - MODE_SHARE) * done / draws, f"draw {done} of {draws}")
+        mixture.visit(theta, at)
+
     if not posterior.free.any():
         at = evaluate(posterior, mode.theta, make_buffers(posterior))
         for _ in range(draws if options.keep_draws else 1):
             mixture.visit(mode.theta, at)
         return mixture, Chains(mode.theta[None, None], 1.0, 0.0, 1.0)
     if options.sampler == "laplace":
-        return mixture, sample_laplace(posterior, mode, mixture.visit, draws=draws, rng=rng)
-    return mixture, sample_joint(posterior, mode, mixture.visit, draws=draws, rng=rng)
+        return mixture, sample_laplace(posterior, mode, visit, draws=draws, rng=rng)
+    return mixture, sample_joint(posterior, mode, visit, draws=draws, rng=rng)
 
 
 def _result(

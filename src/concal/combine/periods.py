@@ -10,7 +10,7 @@ import polars as pl
 
 from concal.calibrate.result import Calibration
 from concal.combine.analytic import consensus_from_totals
-from concal.combine.joint import JointOptions, combine_jointly
+from concal.combine.joint import JointOptions, Tell, combine_jointly
 from concal.combine.result import Consensus
 from concal.combine.specification import NewItems
 from concal.combine.summary import PeriodSummary, summarise_period
@@ -30,6 +30,7 @@ def combine(
     items: Mapping[str, NewItems] | None = None,
     literal: bool = False,
     options: JointOptions | None = None,
+    progress: Tell | None = None,
 ) -> Consensus:
     """Combine calibrated, linked periods into the posterior of one pooled analysis.
 
@@ -49,6 +50,8 @@ def combine(
         Analytic method only.
     options : JointOptions
         Of the joint method.
+    progress : function (share done, message)
+        Told how far the joint method is; the analytic one takes no time worth telling.
 
     Returns
     -------
@@ -60,7 +63,7 @@ def combine(
         raise DataError(f'method must be "analytic" or "joint", not {method!r}')
     summaries = summarise_all(periods, spec, literal=literal)
     if method == "joint":
-        joint = combine_jointly(summaries, spec=spec, options=options, items=items)
+        joint = combine_jointly(summaries, spec=spec, options=options, items=items, progress=progress)
         return _with_diagnostics(joint, summaries)
     consensus = consensus_from_totals(sum_periods(summaries, spec.half_life), items=items, literal=literal)
     return _with_diagnostics(consensus, summaries)
