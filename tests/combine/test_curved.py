@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from concal.combine.curved import CUT, curvature, curved_moments
+from concal.combine.curved import CUT, curvature, curved_moments, settle
 
 FINE = np.linspace(-9, 9, 4001)
 
@@ -79,7 +79,15 @@ def moments(mean, precision, shape, G, g):
     p = mean.size
     out_mean, out_covariance, ok = np.empty((1, p)), np.empty((1, p, p)), np.zeros(1, dtype=bool)
     curved_moments(
-        mean[None], precision[None], np.asarray(shape, float)[None], G[None], g[None], out_mean, out_covariance, ok
+        np.array([0, 1]),
+        mean[None],
+        precision[None],
+        np.asarray(shape, float)[None],
+        G[None],
+        g[None],
+        out_mean,
+        out_covariance,
+        ok,
     )
     return out_mean[0], out_covariance[0], bool(ok[0])
 
@@ -132,16 +140,64 @@ def test_curvature_of_draws():
     skewed = rng.gamma(16.0, size=S)  # skewness 0.5
     plain = rng.standard_normal((2, S))
     x = np.stack([np.stack([d, log_a]), np.stack([plain[0], -skewed]), np.stack([skewed, plain[1]]), plain])
-    found = curvature(x, np.full(4, float(S)))
+    found = curvature(x)
     assert found[0] == pytest.approx([kappa, 0.0, 0.0], abs=0.05)
     assert found[1, 1] == pytest.approx(-0.5, abs=0.03)
     assert found[2, 2] == pytest.approx(0.5, abs=0.03)
     assert np.abs(found[3]).max() < 0.01
 
 
-def test_noise_is_shrunk():
-    """Skewness that few draws cannot tell from zero is taken back to nearly zero."""
-    x = np.random.default_rng(6).standard_normal((200, 2, 100))
-    raw = curvature(x, np.full(200, 1e12))[:, 1]
-    shrunk = curvature(x, np.full(200, 100.0))[:, 1]
-    assert np.sqrt((shrunk**2).mean()) < 0.85 * np.sqrt((raw**2).mean())
+def test_several_curved_densities_multiply():
+    """The product of three against brute force: what each does to the others is not left out."""
+    shapes = [(0.8, -0.3, 0.2), (0.6, 0.0, -0.4), (0.0, 0.5, 0.3)]
+    parts = [example(seed, 2) for seed in range(3)]
+    mean, precision = np.array([part[0] * 0.3 for part in parts]), np.array([part[1] for part in parts])
+    G = precision.sum(axis=0) + np.diag([1.0, 10.0])
+    g = np.einsum("mab,mb->a", precision, mean)
+    out_mean, out_covariance, ok = np.empty((1, 2)), np.empty((1, 2, 2)), np.zeros(1, dtype=bool)
+    curved_moments(np.array([0, 3]), mean, precision, np.array(shapes), G[None], g[None], out_mean, out_covariance, ok)
+    assert ok[0]
+    u = np.stack(np.meshgrid(*[np.linspace(-6.5, 6.5, 161)] * 2, indexing="ij"), -1).reshape(-1, 2)
+    x = np.linalg.solve(G, g) + u @ np.linalg.cholesky(np.linalg.inv(G)).T
+    log = -0.5 * np.einsum("na,ab,nb->n", x, G, x) + x @ g
+    for centre, P, shape in zip(mean, precision, shapes, strict=True):
+        log += log_curved(x, centre, np.linalg.inv(P), shape) + 0.5 * np.einsum(
+            "na,ab,nb->n", x - centre, P, x - centre
+        )
+    w = np.exp(log - log.max())
+    w /= w.sum()
+    wanted = w @ x
+    covariance = (x - wanted).T @ ((x - wanted) * w[:, None])
+    sd = np.sqrt(np.diag(covariance))
+    np.testing.assert_allclose((out_mean[0] - wanted) / sd, 0, atol=3e-3)
+    np.testing.assert_allclose((out_covariance[0] - covariance) / np.outer(sd, sd), 0, atol=1e-2)
+
+
+def noisy_shapes(n, ess, share, seed=6):
+    """Items whose likelihood has the share `share` of their precision, true shapes and what draws show of them."""
+    rng = np.random.default_rng(seed)
+    mean = np.column_stack([rng.normal(size=n), 0.2 * rng.normal(size=n)])
+    sd = np.column_stack([rng.uniform(0.2, 0.6, n), rng.uniform(0.15, 0.35, n)])
+    covariance = sd[:, :, None] * np.eye(2) * sd[:, None, :]
+    Q = share[:, None, None] * np.linalg.inv(covariance)
+    base = np.column_stack([share, share * sd[:, 1], share * np.exp(mean[:, 1]) * sd[:, 0]])
+    true = base * [0.7, -0.8, 0.0] + base * rng.normal(size=(n, 3)) * [0.1, 0.2, 0.5]
+    noise = np.sqrt(np.column_stack([0.5 / sd[:, 1] ** 2, np.full(n, 6.0), np.full(n, 6.0)]) / ess)
+    return true, true + noise * rng.normal(size=(n, 3)), mean, covariance, Q
+
+
+def test_noise_is_taken_out_and_what_items_share_is_not():
+    n, ess = 400, 300.0
+    share = np.random.default_rng(1).uniform(0.1, 0.9, n)
+    true, seen, mean, covariance, Q = noisy_shapes(n, ess, share)
+    found = settle(seen, np.full(n, ess), mean, covariance, Q)
+    before, after = (np.sqrt(((x - true) ** 2).mean(axis=0)) for x in (seen, found))
+    assert (after < 0.6 * before).all()
+    np.testing.assert_allclose(found.mean(axis=0), true.mean(axis=0), atol=0.03)
+
+
+def test_an_item_that_knows_only_its_prior_has_no_shape():
+    """Draws of a population whose Sigma is uncertain are skewed; the likelihood that says nothing is not."""
+    _, seen, mean, covariance, Q = noisy_shapes(50, 1000.0, np.full(50, 0.02))
+    found = settle(seen + np.array([0.0, 0.8, 0.0]), np.full(50, 1000.0), mean, covariance, Q)
+    assert np.abs(found).max() < 0.05

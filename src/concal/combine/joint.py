@@ -33,7 +33,7 @@ from concal.combine.sigma_scale import sigma_coordinates, sigma_root
 from concal.combine.specification import GroupTotals, NewItems, unite_forms
 from concal.combine.start import starting_links
 from concal.combine.summary import PeriodSummary
-from concal.combine.tilting import tilt_factors
+from concal.combine.tilting import tilt_factors, tilt_together
 from concal.combine.totals import sum_periods
 from concal.errors import ConvergenceError, DataError, LinkError, first_few
 from concal.spec import ConsensusSpec
@@ -123,6 +123,9 @@ def _tilted_mode(
                 refined = tilt_factors(posterior, base, mode, summaries)
                 posterior, tilted = _identified(refined.posterior, mode.theta, ceiling), refined.table
                 posterior, mode = _fit(posterior, mode.theta, options)
+            if passes:
+                together = tilt_together(posterior, base, mode, summaries)
+                posterior, mode = _fit(_identified(together, mode.theta, ceiling), mode.theta, options)
         except ConvergenceError:
             if ceiling == CEILINGS[-1]:
                 raise

@@ -63,7 +63,7 @@ def block_moments(x: Array, ess: Array | None = None) -> Moments:
     variance = np.maximum(square.mean(axis=2), np.finfo(float).tiny)
     skewness = (square * z).mean(axis=2) / variance**1.5
     kurtosis = (square * square).mean(axis=2) / variance**2 - 3.0
-    return Moments(mean, covariance, skewness, kurtosis, curvature(x, ess))
+    return Moments(mean, covariance, skewness, kurtosis, curvature(x))
 
 
 def item_moments(

@@ -12,6 +12,7 @@ from concal.calibrate.result import Calibration, GroupDraws
 from concal.combine.checks import check_period, collapsed, effective_draws
 from concal.combine.coefficients import PopulationMoments, population_moments
 from concal.combine.conditional import conditional_factors
+from concal.combine.curved import settle
 from concal.combine.gaussian import (
     corrected_inverse,
     effective_covariance_draws,
@@ -298,7 +299,7 @@ def _summarise_group(
         worst_rhat=group.worst_rhat,
         own_mean=own_mean,
         own_precision=own_Lambda,
-        curvature=own.curvature,
+        curvature=settle(own.curvature, ess, own_mean, own_covariance, Q),
     )
 
 

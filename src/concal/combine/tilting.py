@@ -22,14 +22,20 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.combine.curved import curved_moments
-from concal.combine.factors import GroupFactors
+from concal.combine.factors import GroupFactors, sum_by_item
 from concal.combine.gaussian import inverse, symmetric, times
 from concal.combine.newton import Mode
 from concal.combine.posterior import JointPosterior
 from concal.combine.summary import GroupSummary, PeriodSummary
 
 Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.int64]
 BLOCK = 1024
+LEAST = 0.3
+WIDEST = 2.0
+"""Variance of the consensus, in units of the period's own in any direction, up to which a factor is refitted. The shape
+of a posterior is known where its draws lie: that of a period whose small Sigma holds items tightly says nothing about
+the places a wider consensus reaches."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +73,10 @@ def tilt_factors(
                     }
                 )
             )
+        u = mode.theta[posterior.layout.link(group.dimension)].reshape(-1, 2)[:, 0]
+        part = _damping(group, base.groups[name].Q, Q, u)[group.item]
+        Q = base.groups[name].Q + part[:, None, None] * (Q - base.groups[name].Q)
+        h = base.groups[name].h + part[:, None] * (h - base.groups[name].h)
         groups[name] = replace(group, Q=symmetric(Q), h=h)
     table = pl.concat(frames) if frames else pl.DataFrame()
     return Tilted(replace(posterior, groups=groups), table)
@@ -87,24 +97,116 @@ def _tilt_period(
     assert own.own_mean is not None
     assert own.own_precision is not None
     assert own.curvature is not None
-    n, p, rows = pairs.size, group.p, group.row[pairs]
+    n, rows = pairs.size, group.row[pairs]
     cavity, shift = _cavities(group, mode, name, pairs, link)
     G, g = cavity + base.Q[pairs], shift + base.h[pairs]
-    mean, covariance, fine = np.zeros((n, p)), np.zeros((n, p, p)), np.zeros(n, dtype=np.bool_)
-    posterior = own.own_mean[rows], own.own_precision[rows], own.curvature[rows]
-
-    def work(start: int) -> None:
-        part = slice(start, start + BLOCK)
-        given = (np.ascontiguousarray(x[part]) for x in (*posterior, G, g))
-        curved_moments(*given, mean[part], covariance[part], fine[part])
-
-    with ThreadPoolExecutor(cpu_count() or 1) as pool:
-        list(pool.map(work, range(0, n, BLOCK)))
+    alone = np.arange(n + 1, dtype=np.int64)
+    mean, covariance, fine = _moments(alone, own.own_mean[rows], own.own_precision[rows], own.curvature[rows], G, g)
+    fine &= _inside(G, own.own_precision[rows])
     k = np.flatnonzero(fine)
     tilted = inverse(covariance[k])
     Q[pairs[k]] = tilted - cavity[k]
     h[pairs[k]] = times(tilted, mean[k]) - shift[k]
     return fine
+
+
+def _moments(
+    start: Index, mean: Array, precision: Array, shape: Array, G: Array, g: Array
+) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    """`curved_moments` of many items, a block at a time on all cores."""
+    n, p = g.shape
+    out = np.zeros((n, p)), np.zeros((n, p, p)), np.zeros(n, dtype=np.bool_)
+
+    def work(first: int) -> None:
+        items = slice(first, min(first + BLOCK, n))
+        rows = slice(start[items.start], start[items.stop])
+        densities = (np.ascontiguousarray(x[rows]) for x in (mean, precision, shape))
+        places = start[items.start : items.stop + 1] - start[items.start]
+        gaussian = np.ascontiguousarray(G[items]), np.ascontiguousarray(g[items])
+        curved_moments(places, *densities, *gaussian, *(x[items] for x in out))
+
+    with ThreadPoolExecutor(cpu_count() or 1) as pool:
+        list(pool.map(work, range(0, n, BLOCK)))
+    return out
+
+
+def tilt_together(
+    posterior: JointPosterior, base: JointPosterior, mode: Mode, summaries: Sequence[PeriodSummary]
+) -> JointPosterior:
+    """The last pass: all curved factors of an item at once.
+
+    Each factor was refitted with the others as Gaussians, which leaves out what two curved factors do together: an
+    item's d spreads more than any of them says alone. Cavity is now the population at the mode; what the moments of the
+    whole product lack is shared out among the item's factors.
+    """
+    groups = {}
+    for name, group in posterior.groups.items():
+        links = mode.theta[posterior.layout.link(group.dimension)].reshape(-1, 2)[group.period]
+        E, e = np.ones((group.n_pairs, group.p)), np.zeros((group.n_pairs, group.p))
+        E[:, 0], e[:, 0], e[:, 1] = np.exp(links[:, 0]), links[:, 1], -links[:, 0]  # xi = E x + e
+        curved = _on_reference(name, group, summaries, E, e)
+        if curved is None:
+            continue
+        P = inverse(mode.C[name])
+        s = times(P, mode.xi[name])
+        change = group.weight[:, None, None] * (base.groups[name].Q - group.Q) / (E[:, :, None] * E[:, None, :])
+        pulled = group.weight[:, None] * (base.groups[name].h - group.h) / E + times(change, e)
+        G, g = P + sum_by_item(group, change), s + sum_by_item(group, pulled)
+        mean, covariance, fine = _moments(group.start, *curved, G, g)
+        fine &= group.active & (np.diff(group.start) > 1)
+        covariance[~fine] = np.eye(group.p)
+        precision = inverse(covariance)
+        weight = np.maximum(sum_by_item(group, group.weight), 1e-12)
+        more = np.where(fine[:, None, None], precision - P, 0.0) / weight[:, None, None]
+        pull = np.where(fine[:, None], times(precision, mean) - s, 0.0) / weight[:, None]
+        more, pull = more[group.item], pull[group.item]
+        Q = group.Q + E[:, :, None] * more * E[:, None, :]
+        groups[name] = replace(group, Q=symmetric(Q), h=group.h + E * (pull - times(more, e)))
+    return replace(posterior, groups={**posterior.groups, **groups})
+
+
+def _on_reference(
+    name: str, group: GroupFactors, summaries: Sequence[PeriodSummary], E: Array, e: Array
+) -> tuple[Array, Array, Array] | None:
+    """Periods' posteriors and shapes of every factor on the reference metric; None when no factor has a shape."""
+    mean, precision = np.zeros((group.n_pairs, group.p)), np.zeros((group.n_pairs, group.p, group.p))
+    precision[:], shape, any_shape = np.eye(group.p), np.zeros((group.n_pairs, 3)), False
+    for m, summary in enumerate(summaries):
+        own, pairs = summary.groups.get(name), np.flatnonzero(group.period == m)
+        if own is None or own.own_precision is None or own.h.shape[1] != group.p or not pairs.size:
+            continue
+        assert own.own_mean is not None
+        assert own.curvature is not None
+        rows, any_shape = group.row[pairs], True
+        mean[pairs] = E[pairs] * own.own_mean[rows] + e[pairs]
+        precision[pairs] = own.own_precision[rows] / (E[pairs][:, :, None] * E[pairs][:, None, :])
+        shape[pairs] = own.curvature[rows]
+    return (mean, precision, shape) if any_shape else None
+
+
+def _damping(group: GroupFactors, base: Array, tilted: Array, u: Array) -> Array:
+    """How much of its change each item keeps: so much that it never loses more than 1 - LEAST of its information.
+
+    A refitted factor may have negative precision (where periods disagree about d, a smaller a explains it). That is
+    right near the consensus it was made for, and an invitation to run away from it when hardly anything is left.
+    """
+    E = np.ones((group.n_pairs, group.p))
+    E[:, 0] = np.exp(-u[group.period])
+    before, after = (sum_by_item(group, E[:, :, None] * Q * E[:, None, :]) for Q in (base, tilted))
+    part = np.ones(group.n_items)
+    k = np.flatnonzero(np.linalg.eigvalsh(symmetric(before))[:, 0] > 0.0)
+    unroot = np.linalg.inv(np.linalg.cholesky(symmetric(before[k])))
+    left = np.linalg.eigvalsh(symmetric(unroot @ after[k] @ np.swapaxes(unroot, 1, 2)))[:, 0]
+    part[k] = np.where(left < LEAST, (1.0 - LEAST) / np.maximum(1.0 - left, 1.0 - LEAST), 1.0)
+    return part
+
+
+def _inside(G: Array, own: Array) -> npt.NDArray[np.bool_]:
+    """Whether the consensus (precision G, factor included) lies where the period's posterior (precision `own`) does."""
+    root = np.linalg.cholesky(own)
+    unroot = np.linalg.inv(root)
+    least = np.linalg.eigvalsh(symmetric(unroot @ G @ np.swapaxes(unroot, 1, 2)))[:, 0]
+    return np.asarray(least * WIDEST > 1.0)
 
 
 def _cavities(
