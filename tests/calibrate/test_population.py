@@ -15,7 +15,7 @@ from concal.calibrate.population import (
 )
 from concal.calibrate.state import initial_state
 from concal.calibrate.sweep import UnitSteps
-from concal.calibrate.transport import log_density, pack, unpack
+from concal.calibrate.transport import AbilityTransport, log_density, pack, unpack
 from concal.calibrate.workers import Workers
 from concal.response.lanes import LANES
 
@@ -160,3 +160,16 @@ def test_standardised_design_gives_back_the_users_units():
     beta = rng.standard_normal((3, 2))
     np.testing.assert_allclose(X @ (design.to_user @ beta), design.X @ beta, rtol=1e-8)
     np.testing.assert_allclose(design.X[:, 1:].std(axis=0), 1.0)
+
+
+def test_a_proposed_correlation_of_one_is_refused():
+    data, _, _ = simulate_period([("g", "reading", ("2pl", None), 8, 4), ("h", "listening", ("2pl", None), 8, 4)], 30)
+    layout = lay_out(data)
+    state = initial_state(layout, seed=3)
+    steps = UnitSteps(layout, 1, Workers(1))
+    transport = AbilityTransport(layout)
+    transport.reference.ready = True
+    transport.reference.propose = lambda phi, rng: (phi + 100.0, np.zeros(len(phi)))
+    before = state.R.copy()
+    transport.move(state, steps, np.random.default_rng(1), adapting=False)
+    np.testing.assert_array_equal(state.R, before)

@@ -35,6 +35,7 @@ Array = npt.NDArray[np.float64]
 TARGET_ACCEPTANCE = 0.35
 LEARN_EVERY = 40
 TAIL_DF = 4.0
+LARGEST_Z = 12.0  # Fisher's z of a correlation of 1 - 8e-11
 LARGEST_LOG_SD = 12.0
 SMALL_GROUP, SMALL_GROUP_MOVES = 300, 2  # few items say least about Sigma, and moving them costs next to nothing
 
@@ -253,6 +254,8 @@ class AbilityTransport:
         D, layout = self.layout.D, self.layout
         phi = z_from_correlation(state.R[0])
         new_phi, ratio = self.reference.propose(phi, rng)
+        absurd = np.abs(new_phi).max(axis=1) > LARGEST_Z  # a correlation of one in float64: stay
+        new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
         R, log_prior = correlation_from_z(new_phi, D)
         ratio = ratio + log_prior - correlation_from_z(phi, D)[1]
         change_log_det = np.linalg.slogdet(R)[1] - np.linalg.slogdet(state.R[0])[1]
