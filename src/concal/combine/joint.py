@@ -98,8 +98,8 @@ def combine_jointly(
     order = {m: i for i, m in enumerate(totals.periods)}
     united = {n: unite_forms(forms, order, (items or {}).get(n)) for n, forms in totals.groups.items()}
     groups = arrange_factors(summaries, united, [totals.weights[s.period] for s in summaries])
-    posterior, mode, tilted, doubts = _tilted_mode(summaries, united, groups, options, spec.tilt, tell)
-    mixture, chains = _sample(posterior, mode, options, spec.seed, tell)
+    posterior, together, mode, tilted, doubts = _tilted_mode(summaries, united, groups, options, spec.tilt, tell)
+    mixture, chains = _sample(posterior, together, mode, options, spec.seed, tell)
     return _result(summaries, united, posterior, mixture, chains, tilted, [*totals.warnings, *doubts], options)
 
 
@@ -110,8 +110,11 @@ def _tilted_mode(
     options: JointOptions,
     passes: int,
     tell: Tell,
-) -> tuple[JointPosterior, Mode, pl.DataFrame, list[str]]:
-    """Mode of the posterior with tilted factors, factors that do not bound mended as little as will do."""
+) -> tuple[JointPosterior, JointPosterior, Mode, pl.DataFrame, list[str]]:
+    """Mode of the posterior with tilted factors, factors that do not bound mended as little as will do.
+
+    The second posterior has the factors that items' own moments come from.
+    """
     for ceiling in CEILINGS:
         try:
             tell(0.0, "searching for the mode")
@@ -123,9 +126,7 @@ def _tilted_mode(
                 refined = tilt_factors(posterior, base, mode, summaries)
                 posterior, tilted = _identified(refined.posterior, mode.theta, ceiling), refined.table
                 posterior, mode = _fit(posterior, mode.theta, options)
-            if passes:
-                together = tilt_together(posterior, base, mode, summaries)
-                posterior, mode = _fit(_identified(together, mode.theta, ceiling), mode.theta, options)
+            together = tilt_together(posterior, base, mode, summaries) if passes else posterior
         except ConvergenceError:
             if ceiling == CEILINGS[-1]:
                 raise
@@ -137,7 +138,7 @@ def _tilted_mode(
             "some items pull hard on little information; their factors were strengthened to find the mode, which makes "
             "posteriors of hardly answered items a little too narrow"
         )
-    return posterior, mode, tilted, doubts
+    return posterior, together, mode, tilted, doubts
 
 
 def _set_up(
@@ -249,11 +250,11 @@ def _default_draws(posterior: JointPosterior) -> int:
 
 
 def _sample(
-    posterior: JointPosterior, mode: Mode, options: JointOptions, seed: int, tell: Tell
+    posterior: JointPosterior, together: JointPosterior, mode: Mode, options: JointOptions, seed: int, tell: Tell
 ) -> tuple[ItemMixture, Chains]:
     """Draws of links and population, each with the items' conditional moments (drifting factors counted in full)."""
     draws = options.draws or _default_draws(posterior)
-    mixture = ItemMixture(posterior, np.random.default_rng([seed, 1]), draws if options.keep_draws else 0)
+    mixture = ItemMixture(posterior, np.random.default_rng([seed, 1]), draws if options.keep_draws else 0, together)
     rng = np.random.default_rng([seed, 2])
     done = 0
 

@@ -23,16 +23,20 @@ class ItemMixture:
     """Running moments of every item, and one joint draw of all items per visited state.
 
     Given a state (links and population) items are independent Gaussians; over states they share links and
-    population, which is where their dependence comes from. Factors weighted down as drifting keep the links clean but
-    count in full here, as they would in a pooled analysis.
+    population, which is where their dependence comes from. Their moments may come from other factors than the states
+    do: `items` has those (of the last tilting pass). Factors weighted down as drifting keep the links clean but count
+    in full here, as they would in a pooled analysis.
     """
 
-    def __init__(self, posterior: JointPosterior, rng: np.random.Generator, keep: int) -> None:
+    def __init__(
+        self, posterior: JointPosterior, rng: np.random.Generator, keep: int, items: JointPosterior | None = None
+    ) -> None:
         self.posterior = posterior
-        base = {n: g.age for n, g in posterior.groups.items()}
-        down = any(bool((base[n] != g.weight).any()) for n, g in posterior.groups.items())
-        self.full = with_weights(posterior, base) if down else None
-        self.buffers = make_buffers(posterior) if down else {}
+        items = items or posterior
+        base = {n: g.age for n, g in items.groups.items()}
+        down = any(bool((base[n] != g.weight).any()) for n, g in items.groups.items())
+        self.full = with_weights(items, base) if down or items is not posterior else None
+        self.buffers = make_buffers(posterior) if self.full is not None else {}
         self.rng = rng
         self.count = 0
         self.mean = {n: np.zeros((g.n_items, g.p)) for n, g in posterior.groups.items()}

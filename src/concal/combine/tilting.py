@@ -32,6 +32,11 @@ Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 BLOCK = 1024
 LEAST = 0.3
+"""Share of its information that refitting leaves an item at least."""
+
+MOST = 1.5
+"""Largest change of a variance by the last pass: it corrects by a few percent, or the quadrature failed."""
+
 WIDEST = 2.0
 """Variance of the consensus, in units of the period's own in any direction, up to which a factor is refitted. The shape
 of a posterior is known where its draws lie: that of a period whose small Sigma holds items tightly says nothing about
@@ -153,9 +158,9 @@ def tilt_together(
         pulled = group.weight[:, None] * (base.groups[name].h - group.h) / E + times(change, e)
         G, g = P + sum_by_item(group, change), s + sum_by_item(group, pulled)
         mean, covariance, fine = _moments(group.start, *curved, G, g)
-        fine &= group.active & (np.diff(group.start) > 1)
         covariance[~fine] = np.eye(group.p)
         precision = inverse(covariance)
+        fine &= group.active & (np.diff(group.start) > 1) & _alike(precision, P)
         weight = np.maximum(sum_by_item(group, group.weight), 1e-12)
         more = np.where(fine[:, None, None], precision - P, 0.0) / weight[:, None, None]
         pull = np.where(fine[:, None], times(precision, mean) - s, 0.0) / weight[:, None]
@@ -199,6 +204,13 @@ def _damping(group: GroupFactors, base: Array, tilted: Array, u: Array) -> Array
     left = np.linalg.eigvalsh(symmetric(unroot @ after[k] @ np.swapaxes(unroot, 1, 2)))[:, 0]
     part[k] = np.where(left < LEAST, (1.0 - LEAST) / np.maximum(1.0 - left, 1.0 - LEAST), 1.0)
     return part
+
+
+def _alike(one: Array, other: Array) -> npt.NDArray[np.bool_]:
+    """Whether two precisions are within a factor MOST of each other in every direction."""
+    unroot = np.linalg.inv(np.linalg.cholesky(other))
+    ratio = np.linalg.eigvalsh(symmetric(unroot @ one @ np.swapaxes(unroot, 1, 2)))
+    return np.asarray((ratio[:, 0] * MOST > 1.0) & (ratio[:, -1] < MOST))
 
 
 def _inside(G: Array, own: Array) -> npt.NDArray[np.bool_]:
