@@ -28,6 +28,9 @@ LARGEST_RATIO, NOISE = 0.4, 5.0
 """Logarithm of the ratio of a variance by regression to the draws' own, in any direction: when it is larger than the
 first plus this many standard errors of the draws' variance, the draws are believed."""
 
+SMALLEST_LEFT = 0.2
+"""Least share of a linked variance that sharpening may leave in any direction."""
+
 
 @dataclass(frozen=True)
 class Sharpened:
@@ -85,7 +88,11 @@ def sharpen_linked(sharp: Sharpened, own: Moments, linked: Moments, A: Array | N
     D[0] = 1.0 if A is None else float(A.mean())
     mean = linked.mean + D * (sharp.mean - own.mean)
     covariance = linked.covariance + D[:, None] * (sharp.covariance - own.covariance) * D
-    return mean, covariance
+    # where few linked draws let the difference take too much away, the draws' own moments stay
+    unroot = np.linalg.inv(np.linalg.cholesky(linked.covariance))
+    left = np.linalg.eigvalsh(symmetric(unroot @ covariance @ np.swapaxes(unroot, 1, 2)))[:, 0]
+    proper = left > SMALLEST_LEFT
+    return np.where(proper[:, None], mean, linked.mean), np.where(proper[:, None, None], covariance, linked.covariance)
 
 
 def likelihood_factors(sharp: Sharpened, covariance: Array) -> tuple[Array, Array]:

@@ -34,7 +34,7 @@ BLOCK = 1024
 LEAST = 0.3
 """Share of its information that refitting leaves an item at least."""
 
-MOST = 1.5
+LARGEST_CHANGE = 1.5
 """Largest change of a variance by the last pass: it corrects by a few percent, or the quadrature failed."""
 
 WIDEST = 2.0
@@ -207,10 +207,10 @@ def _damping(group: GroupFactors, base: Array, tilted: Array, u: Array) -> Array
 
 
 def _alike(one: Array, other: Array) -> npt.NDArray[np.bool_]:
-    """Whether two precisions are within a factor MOST of each other in every direction."""
+    """Whether two precisions are within a factor LARGEST_CHANGE of each other in every direction."""
     unroot = np.linalg.inv(np.linalg.cholesky(other))
     ratio = np.linalg.eigvalsh(symmetric(unroot @ one @ np.swapaxes(unroot, 1, 2)))
-    return np.asarray((ratio[:, 0] * MOST > 1.0) & (ratio[:, -1] < MOST))
+    return np.asarray((ratio[:, 0] * LARGEST_CHANGE > 1.0) & (ratio[:, -1] < LARGEST_CHANGE))
 
 
 def _inside(G: Array, own: Array) -> npt.NDArray[np.bool_]:
