@@ -13,9 +13,11 @@ from gaussian_worlds import (
     pooled_fixed_prior,
     posterior,
 )
+from scipy.linalg import eigh
 
 from concal import combine
 from concal.calibrate.gradients import take_apart
+from concal.combine.gaussian import relative_eigenvalues
 from concal.combine.moments import item_moments
 from concal.combine.sharpened import likelihood_factors, sharpen
 from concal.combine.summary import summarise_period
@@ -120,7 +122,7 @@ def test_the_wobble_does_not_weaken_the_factors():
     calibration = calibration_from(world, period, xi, beta, sigma)
     (group,) = calibration.groups.values()
     group = replace(group, gradients=averages(xi, likelihood, prior))
-    own, _ = item_moments(group, None, None, "P1", np.full(group.n_items, 4000.0))
+    own, _ = item_moments(group, None, None, "P1")
     sharp = sharpen(group, own, np.full(group.n_items, 4000.0))
     assert sharp.fine.all()
     true = np.linalg.inv(period.R)
@@ -139,7 +141,7 @@ def test_gradients_that_contradict_the_draws_are_not_used():
     (group,) = calibration.groups.values()
     broken = group.gradients.copy()
     broken[3] *= 4.0
-    own, _ = item_moments(group, None, None, "P1", np.full(group.n_items, 400.0))
+    own, _ = item_moments(group, None, None, "P1")
     fine = sharpen(replace(group, gradients=broken), own, np.full(group.n_items, 400.0)).fine
     assert not fine[3]
     assert fine.sum() == len(fine) - 1
@@ -148,3 +150,10 @@ def test_gradients_that_contradict_the_draws_are_not_used():
     expected, found = (summarise_period(c, wobble=False).groups["g"] for c in (plain, bad))
     np.testing.assert_allclose(found.mu[3], expected.mu[3])
     np.testing.assert_allclose(found.Q[3], expected.Q[3])
+
+
+def test_relative_eigenvalues_are_the_generalised_ones():
+    rng = np.random.default_rng(3)
+    x, y = (m @ m.transpose(0, 2, 1) + 0.1 * np.eye(3) for m in rng.normal(size=(2, 5, 3, 3)))
+    expected = np.array([eigh(a, b, eigvals_only=True) for a, b in zip(x, y, strict=True)])
+    np.testing.assert_allclose(relative_eigenvalues(x, y), expected, rtol=1e-9)

@@ -165,7 +165,7 @@ def retract(bank: BankArgument, period: PeriodArgument, reason: ReasonOption = "
     """
     from concal.bank.bank import Bank
 
-    with shown_progress(not as_json) as report:
+    with shown_progress(not as_json, resumes=False) as report:
         done = Bank(bank).retract(period, reason=reason, progress=report)
     _tell(done, as_json)
 
@@ -191,7 +191,7 @@ def combine(
         options["half_life"] = half_life or None
     if tilt is not None:
         options["tilt"] = tilt
-    with shown_progress(not as_json) as report:
+    with shown_progress(not as_json, resumes=False) as report:
         done = Bank(bank).combine(method=method, reason=reason, progress=report, **options)
     _tell(done, as_json)
 
@@ -205,7 +205,7 @@ def rereference(
     """
     from concal.bank.bank import Bank
 
-    with shown_progress(not as_json) as report:
+    with shown_progress(not as_json, resumes=False) as report:
         done = Bank(bank).rereference(period, reason=reason, progress=report)
     _tell(done, as_json)
 

@@ -13,10 +13,10 @@ LINE_SECONDS = 15.0
 
 
 @contextmanager
-def shown_progress(wanted: bool) -> Iterator[Report | None]:
+def shown_progress(wanted: bool, *, resumes: bool = True) -> Iterator[Report | None]:
     """A function (stage, share done, message) that shows where an update stands, on standard error.
 
-    Ctrl-C ends the command with the way to go on instead of a traceback.
+    Ctrl-C ends the command with the way to go on instead of a traceback; `resumes` where work so far is kept.
     """
     try:
         if not wanted:
@@ -27,7 +27,8 @@ def shown_progress(wanted: bool) -> Iterator[Report | None]:
         else:
             yield plain_lines()
     except KeyboardInterrupt:
-        sys.stderr.write("interrupted: nothing visible has changed; the same command goes on where it stopped\n")
+        again = "the same command goes on where it stopped" if resumes else "give the same command again"
+        sys.stderr.write(f"interrupted: nothing visible has changed; {again}\n")
         sys.exit(130)
 
 

@@ -36,6 +36,12 @@ def positive_definite(x: Array, scale: Array, tolerance: float = 1e-9) -> npt.ND
     return np.asarray(eigenvalues[:, 0] > tolerance)
 
 
+def relative_eigenvalues(x: Array, unit: Array) -> Array:
+    """Eigenvalues of matrices x (n, p, p), ascending, in units where the positive definite `unit` is the identity."""
+    unroot = np.linalg.inv(np.linalg.cholesky(unit))
+    return np.asarray(np.linalg.eigvalsh(symmetric(unroot @ x @ np.swapaxes(unroot, -1, -2))))
+
+
 def effective_covariance_draws(n_draws: int, ess: Array) -> Array:
     r"""Effective number of draws behind a covariance, from the effective sample size of the mean.
 

@@ -52,12 +52,12 @@ def link_block(x: Array, A: Array, B: Array) -> Array:
     return moved
 
 
-def block_moments(x: Array, ess: Array | None = None) -> Moments:
-    """Moments over the last axis of (items, p, draws); those beyond the second where `ess` (items,) is given."""
+def block_moments(x: Array, *, shape: bool = False) -> Moments:
+    """Moments over the last axis of (items, p, draws); those beyond the second only for the `shape`."""
     mean = x.mean(axis=2)
     z = x - mean[:, :, None]
     covariance = z @ z.transpose(0, 2, 1) / (x.shape[2] - 1)
-    if ess is None:
+    if not shape:
         return Moments(mean, covariance, np.zeros_like(mean), np.zeros_like(mean), np.zeros((len(mean), 3)))
     square = z * z
     variance = np.maximum(square.mean(axis=2), np.finfo(float).tiny)
@@ -71,7 +71,6 @@ def item_moments(
     link: tuple[Array, Array] | None,
     which: npt.NDArray[np.intp] | None,
     period: str,
-    ess: Array,
 ) -> tuple[Moments, Moments]:
     """Moments of every item of a group on its own metric (all draws) and linked (the linked draws).
 
@@ -79,8 +78,6 @@ def item_moments(
     ----------
     link : (A, B), each (draws,), or None for the reference
     which : indices of the draws that were linked, None for all
-    ess : (items,)
-        Effective number of draws.
     """
     n, p, s = group.n_items, len(group.model.parameters), group.n_draws
     own = _room(n, p)
@@ -95,7 +92,7 @@ def item_moments(
                 f"period {period!r}, group {group.name!r}: draws of {first_few(names)} are not finite; "
                 "recalibrate the period or leave these items out"
             )
-        _fill(own, block, block_moments(x, ess[block]))
+        _fill(own, block, block_moments(x, shape=True))
         if not same:
             y = x if which is None else x[:, :, which]
             _fill(linked, block, block_moments(y if link is None else link_block(y, *link)))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from concal.calibrate.gradients import take_apart
 from concal.calibrate.result import GroupDraws
-from concal.combine.gaussian import inverse, symmetric, times
+from concal.combine.gaussian import inverse, relative_eigenvalues, symmetric, times
 from concal.combine.moments import Moments
 
 Array = npt.NDArray[np.float64]
@@ -44,7 +44,8 @@ class Sharpened:
     gradient : (items, p)
         The likelihood's gradient at the mean.
     fine : (items,) bool
-        Where the regression agrees with the draws; the other items' rows hold the draws' moments and no factor.
+        Where the regression agrees with the draws; the other items' rows hold the draws' moments, and their Q is not to
+        be used.
     """
 
     mean: Array
@@ -72,14 +73,15 @@ def sharpen(group: GroupDraws, own: Moments, ess: Array) -> Sharpened | None:
 
 def _agree(precision: Array, covariance: Array, ess: Array) -> npt.NDArray[np.bool_]:
     """Which precisions are positive definite and like the draws' in every direction."""
-    root = np.linalg.cholesky(covariance)
-    ratio = np.linalg.eigvalsh(symmetric(np.swapaxes(root, 1, 2) @ precision @ root))
+    ratio = relative_eigenvalues(precision, inverse(covariance))
     bound = np.exp(LARGEST_RATIO + NOISE * np.sqrt(2.0 / ess))
     return np.asarray((ratio[:, 0] * bound > 1.0) & (ratio[:, -1] < bound))
 
 
-def sharpen_linked(sharp: Sharpened, own: Moments, linked: Moments, A: Array | None) -> tuple[Array, Array]:
-    r"""Mean and covariance on the reference metric: the linked draws', moved by what sharpening changed.
+def sharpen_linked(
+    sharp: Sharpened, own: Moments, linked: Moments, A: Array | None
+) -> tuple[Array, Array, npt.NDArray[np.bool_]]:
+    r"""Mean and covariance on the reference metric: the linked draws', moved by what sharpening changed; and where.
 
     With :math:`\bar D = diag(E A, 1, \ldots)`, the change of the mean goes along as :math:`\bar D \delta` and that of
     the covariance as :math:`\bar D \Delta \bar D`: the draws that were linked have the same Monte Carlo error.
@@ -89,10 +91,9 @@ def sharpen_linked(sharp: Sharpened, own: Moments, linked: Moments, A: Array | N
     mean = linked.mean + D * (sharp.mean - own.mean)
     covariance = linked.covariance + D[:, None] * (sharp.covariance - own.covariance) * D
     # where few linked draws let the difference take too much away, the draws' own moments stay
-    unroot = np.linalg.inv(np.linalg.cholesky(linked.covariance))
-    left = np.linalg.eigvalsh(symmetric(unroot @ covariance @ np.swapaxes(unroot, 1, 2)))[:, 0]
-    proper = left > SMALLEST_LEFT
-    return np.where(proper[:, None], mean, linked.mean), np.where(proper[:, None, None], covariance, linked.covariance)
+    fine = sharp.fine & (relative_eigenvalues(covariance, linked.covariance)[:, 0] > SMALLEST_LEFT)
+    mean = np.where(fine[:, None], mean, linked.mean)
+    return mean, np.where(fine[:, None, None], covariance, linked.covariance), fine
 
 
 def likelihood_factors(sharp: Sharpened, covariance: Array) -> tuple[Array, Array]:

@@ -182,7 +182,7 @@ def summarise_period(
     for name, group in calibration.groups.items():
         constants[name] = _constants(link, group.dimension, rows)
         ess[name] = effective_draws(group, group.n_draws, warnings)
-        own[name], linked[name] = item_moments(group, constants[name], which, calibration.period, ess[name])
+        own[name], linked[name] = item_moments(group, constants[name], which, calibration.period)
     seen = {name: (g.n_responses > 0).astype(np.float64) for name, g in calibration.groups.items()}
     shared = np.zeros((len(calibration.dimensions), 2, 2))
     if wobble:
@@ -254,13 +254,13 @@ def _summarise_group(
     alone = population if same else population_moments(group, hyperprior, None, None, correct=correct, literal=literal)
     m, Omega = prior_contribution(group.X, population, correct, None)
     sharp = sharpen(group, own, ess) if correct else None
-    exact = np.zeros(group.n_items, dtype=bool) if sharp is None else sharp.fine
+    exact = exact_linked = np.zeros(group.n_items, dtype=bool)
     own_mean, own_covariance, mean, covariance = own.mean, own.covariance, linked.mean, linked.covariance
     if sharp is not None:
-        own_mean, own_covariance = sharp.mean, sharp.covariance
-        mean, covariance = sharpen_linked(sharp, own, linked, None if link is None else link[0])
+        own_mean, own_covariance, exact = sharp.mean, sharp.covariance, sharp.fine
+        mean, covariance, exact_linked = sharpen_linked(sharp, own, linked, None if link is None else link[0])
     n_linked = np.minimum(ess, s)
-    Lambda = _precision(covariance, n_linked, s, p, correct, exact)
+    Lambda = _precision(covariance, n_linked, s, p, correct, exact_linked)
     own_m, own_Omega = prior_contribution(group.X, alone, correct, C)
     own_covariance = without_wobble(own_mean, own_covariance, C)
     own_Lambda = _precision(own_covariance, ess, all_draws, p, correct, exact)

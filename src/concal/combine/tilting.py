@@ -23,7 +23,7 @@ import polars as pl
 
 from concal.combine.curved import curved_moments
 from concal.combine.factors import GroupFactors, sum_by_item
-from concal.combine.gaussian import inverse, symmetric, times
+from concal.combine.gaussian import inverse, relative_eigenvalues, symmetric, times
 from concal.combine.newton import Mode
 from concal.combine.posterior import JointPosterior
 from concal.combine.summary import GroupSummary, PeriodSummary
@@ -200,25 +200,20 @@ def _damping(group: GroupFactors, base: Array, tilted: Array, u: Array) -> Array
     before, after = (sum_by_item(group, E[:, :, None] * Q * E[:, None, :]) for Q in (base, tilted))
     part = np.ones(group.n_items)
     k = np.flatnonzero(np.linalg.eigvalsh(symmetric(before))[:, 0] > 0.0)
-    unroot = np.linalg.inv(np.linalg.cholesky(symmetric(before[k])))
-    left = np.linalg.eigvalsh(symmetric(unroot @ after[k] @ np.swapaxes(unroot, 1, 2)))[:, 0]
+    left = relative_eigenvalues(after[k], symmetric(before[k]))[:, 0]
     part[k] = np.where(left < LEAST, (1.0 - LEAST) / np.maximum(1.0 - left, 1.0 - LEAST), 1.0)
     return part
 
 
 def _alike(one: Array, other: Array) -> npt.NDArray[np.bool_]:
     """Whether two precisions are within a factor LARGEST_CHANGE of each other in every direction."""
-    unroot = np.linalg.inv(np.linalg.cholesky(other))
-    ratio = np.linalg.eigvalsh(symmetric(unroot @ one @ np.swapaxes(unroot, 1, 2)))
+    ratio = relative_eigenvalues(one, other)
     return np.asarray((ratio[:, 0] * LARGEST_CHANGE > 1.0) & (ratio[:, -1] < LARGEST_CHANGE))
 
 
 def _inside(G: Array, own: Array) -> npt.NDArray[np.bool_]:
     """Whether the consensus (precision G, factor included) lies where the period's posterior (precision `own`) does."""
-    root = np.linalg.cholesky(own)
-    unroot = np.linalg.inv(root)
-    least = np.linalg.eigvalsh(symmetric(unroot @ G @ np.swapaxes(unroot, 1, 2)))[:, 0]
-    return np.asarray(least * WIDEST > 1.0)
+    return np.asarray(relative_eigenvalues(G, own)[:, 0] * WIDEST > 1.0)
 
 
 def _cavities(
