@@ -124,8 +124,13 @@ class ConsensusSpec(_Section):
     finite_draw_correction: bool = Field(
         default=True, description="Correct estimated precisions for the finite number of draws."
     )
+    shared_metric: bool = Field(
+        default=True, description="Count the uncertainty of the reference's metric once, not once a period (analytic)."
+    )
     half_life: float | None = Field(default=None, gt=0, description="Periods after which old information counts half.")
-    tilt: int = Field(default=2, ge=0, le=4, description="Tilting passes of the joint method.")
+    tilt: int = Field(
+        default=2, ge=0, le=4, description="Tilting passes (joint); 0: analytic means without third order, too."
+    )
     drift_fdr: float = Field(default=0.05, gt=0, lt=1, description="False discovery rate of the drift list.")
     seed: int = Field(default=20262, ge=0, lt=2**63, description="Seed of consensus draws and of the joint sampler.")
 

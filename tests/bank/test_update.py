@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,13 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.bank.folder import FolderReader
+from concal.bank.results import read_totals
 from concal.bank.version import Version
+from concal.combine.periods import combine
+from concal.combine.totals import Totals
 from concal.errors import BankError, ConcalError, DataError, LinkError
-from concal.spec import Spec
+from concal.spec import ConsensusSpec, Spec
 
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
 
@@ -83,6 +88,40 @@ def test_tables(bank: Bank) -> None:
     assert plan is not None
     assert plan.chains["reading", "Q3"] == ("Q3", "Q1")
     assert bank.person_ids().len() == 90
+
+
+def test_totals_of_an_earlier_version_are_summed_again(
+    tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(template, tmp_path / "old")
+    shutil.copytree(template, tmp_path / "new")
+    new = Bank(tmp_path / "new")
+    add(new, "Q4", 6)
+
+    def without_newer_sums(reader: FolderReader) -> Totals:
+        totals = read_totals(reader)
+        assert totals.complete
+        forms = {
+            name: tuple(replace(f, shared=None, cubic=None, cubic_second=None, cubic_first=None) for f in forms)
+            for name, forms in totals.groups.items()
+        }
+        return replace(totals, groups=forms, metric=None)
+
+    monkeypatch.setattr("concal.bank.draft.read_totals", without_newer_sums)
+    old = Bank(tmp_path / "old")
+    add(old, "Q4", 6)
+    agree(old, new, 1e-10)
+
+
+def test_options_of_the_analytic_consensus_hold_for_later_periods(bank: Bank) -> None:
+    before = {name: g.covariance for name, g in bank.consensus().groups.items()}
+    bank.combine(shared_metric=False)
+    after = {name: g.covariance for name, g in bank.consensus().groups.items()}
+    assert any(np.abs(before[name] / after[name] - 1.0).max() > 1e-6 for name in before)
+    add(bank, "Q4", 6)
+    plain = combine(list(bank.summaries().values()), spec=ConsensusSpec(shared_metric=False))
+    for name, group in bank.consensus().groups.items():
+        np.testing.assert_allclose(group.covariance, plain.groups[name].covariance, atol=1e-10)
 
 
 def test_draws_do_not_depend_on_what_else_is_asked(bank: Bank) -> None:

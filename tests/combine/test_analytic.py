@@ -20,10 +20,11 @@ from concal.combine.periods import combine
 from concal.combine.predict import predict_items
 from concal.combine.summary import summarise_period
 from concal.combine.totals import add_period, retract_period, sum_periods
+from concal.combine.wobble import patterns
 from concal.errors import DataError
 from concal.spec import ConsensusSpec
 
-PLAIN = ConsensusSpec(finite_draw_correction=False)
+PLAIN = ConsensusSpec(finite_draw_correction=False, shared_metric=False, tilt=0)
 
 
 def by_id(consensus, group="g"):
@@ -104,7 +105,7 @@ def test_one_period_alone_is_given_back(estimated_population):
 def test_equal_fixed_priors_count_the_prior_once(seed, links):
     world = make_world(seed=seed, n_items=8, n_periods=3, share=1.0, links=links)
     summaries = plain(world)
-    got = combine(summaries).groups["g"]
+    got = combine(summaries, spec=PLAIN).groups["g"]
     Omega = np.linalg.inv(world.sigma)
     expected = sum(s.groups["g"].Lambda for s in summaries) - 2 * Omega
     np.testing.assert_allclose(np.linalg.inv(got.covariance), expected, rtol=1e-5)
@@ -117,7 +118,7 @@ def test_a_period_without_information_changes_nothing(seed):
     world = make_world(seed=seed, n_items=8, n_periods=2, share=1.0)
     summaries = plain(world)
     g = summaries[1].groups["g"]
-    nothing = replace(summaries[1], groups={"g": replace(g, mu=g.m, Lambda=g.Omega)})
+    nothing = replace(summaries[1], groups={"g": replace(g, mu=g.m, Lambda=g.Omega, curvature=0.0 * g.curvature)})
     fixed_population = [summaries[0], nothing]
     assert_same(combine(fixed_population), combine([summaries[0]]), rtol=1e-5)
 
@@ -180,7 +181,7 @@ def test_retraction_subtracts_exactly(estimated_population):
 def test_half_life_discounts_old_factors():
     world = make_world(seed=22, n_items=10, n_periods=3, share=1.0)
     summaries = plain(world)
-    got = combine(summaries, spec=ConsensusSpec(half_life=1.0)).groups["g"]
+    got = combine(summaries, spec=PLAIN.model_copy(update={"half_life": 1.0})).groups["g"]
     Omega = np.linalg.inv(world.sigma)
     factors = [s.groups["g"].Lambda - s.groups["g"].Omega for s in summaries]
     expected = factors[0] / 4 + factors[1] / 2 + factors[2] + Omega
@@ -297,3 +298,27 @@ def sampled_period_cheap(world, period, seed, rao_blackwell):
         )
     sigma = np.repeat(world.sigma[None], S, 0)
     return calibration_from(world, period, xi, beta, sigma, beta_mean=means)
+
+
+def test_uncertainty_of_the_metric_is_counted_once():
+    """Posteriors R_m + P C P' with the same C: the pooled posterior is the product of the R_m, plus P C P'."""
+    world = make_world(seed=27, n_items=15, n_periods=3, share=1.0, error=(0.1, 0.3))
+    C = np.array([[[4e-4, 1e-4], [1e-4, 6e-4]]])
+    location = world.X @ world.beta[:, 0]  # one place for all periods: then P is the same in all of them
+    P = patterns(location, 2)
+    shared = P @ C[0] @ P.transpose(0, 2, 1)
+    prior = np.linalg.inv(world.sigma + shared)
+    summaries, precision = [], np.tile(np.linalg.inv(world.sigma), (15, 1, 1))
+    for summary in plain(world, wobble=False):
+        g = summary.groups["g"]
+        own = g.Lambda
+        at = np.column_stack([location, g.mu[:, 1]])
+        m = np.column_stack([location, g.m[:, 1]])
+        group = replace(g, mu=at, m=m, Lambda=np.linalg.inv(np.linalg.inv(own) + shared), Omega=prior, curvature=None)
+        summaries.append(replace(summary, groups={"g": group}, wobble=C))
+        precision += own - np.linalg.inv(world.sigma)
+    once = combine(summaries).groups["g"]
+    expected = np.linalg.inv(precision) + shared
+    np.testing.assert_allclose(once.covariance, expected, atol=3e-5)
+    often = combine(summaries, spec=ConsensusSpec(shared_metric=False)).groups["g"]
+    assert (expected - often.covariance)[:, 0, 0].min() > 1e-4

@@ -16,7 +16,7 @@ def small_posterior(model="2pl", categories=None):
     summaries = [summarise_period(c, link, reference="P1") for c, link in fixed_prior_pairs(world)]
     totals = sum_periods(summaries)
     order = {m: i for i, m in enumerate(totals.periods)}
-    united = {name: unite_forms(forms, order, None) for name, forms in totals.groups.items()}
+    united = {name: unite_forms(forms, order, None, np.zeros((2, 2))) for name, forms in totals.groups.items()}
     groups = arrange_factors(summaries, united, [1.0, 1.0, 0.8])
     layout = make_layout(groups, 3, 1)
     precision = np.zeros((1, 3, 2, 2))

@@ -22,6 +22,7 @@ from concal.combine.moments import item_moments
 from concal.combine.sharpened import likelihood_factors, sharpen
 from concal.combine.summary import summarise_period
 from concal.combine.wobble import patterns
+from concal.spec import ConsensusSpec
 
 
 def averages(x, likelihood, prior):
@@ -98,7 +99,7 @@ def test_the_consensus_reproduces_the_pooled_posterior_from_few_draws():
     world = make_world(seed=7, links=True)
     pairs = [(few_draws(world, period), constant_link(period, 48)) for period in world.periods]
     mean, covariance = pooled_fixed_prior(world)
-    group = combine(pairs, method="analytic").groups["g"]
+    group = combine(pairs, method="analytic", spec=ConsensusSpec(shared_metric=False, tilt=0)).groups["g"]
     place = [world.item_ids.index(i) for i in group.item_ids]
     np.testing.assert_allclose(group.mean, mean[place], atol=1e-4)
     np.testing.assert_allclose(group.covariance, covariance[place], rtol=1e-3, atol=1e-5)

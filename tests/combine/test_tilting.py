@@ -123,6 +123,21 @@ def test_curved_likelihoods_are_refitted(curved_programme):
     assert abs(ratio[:, 0].mean() - 1.0) < 0.015
 
 
+def analytic_errors(pairs, mean, sd, tilt):
+    g = combine(pairs, method="analytic", spec=ConsensusSpec(tilt=tilt, shared_metric=False)).groups["g"]
+    k = mean.shape[1]
+    return np.sqrt((((g.mean[:, :k] - mean) / sd) ** 2).mean(axis=0))
+
+
+def test_third_order_brings_analytic_means_to_the_pooled_ones(curved_programme, skewed_programme):
+    _, pairs, mean, sd = curved_programme
+    before, after = (analytic_errors(pairs, mean, sd, t) for t in (0, 1))
+    assert (after < 0.75 * before).all()
+    _, pairs, mean, sd = skewed_programme
+    before, after = (analytic_errors(pairs, mean[:, None], sd[:, None], t) for t in (0, 1))
+    assert after < 0.8 * before
+
+
 def test_one_period_alone_keeps_its_posterior(curved_programme):
     world, pairs, _, _ = curved_programme
     options = JointOptions(fixed_population={"g": (world.beta, world.sigma)}, **OPTIONS)

@@ -29,6 +29,7 @@ _PER_ITEM = {"X", "n_responses", "n_periods", "source", "mean", "covariance", "r
     *("mu", "Lambda", "m", "Omega", "Q", "h", "ess", "skewness", "kurtosis", "worst_rhat"),
     *("own_mean", "own_precision", "curvature"),
     *("precision", "shift", "prior_precision", "prior_shift", "weight"),
+    *("shared", "cubic", "cubic_second", "cubic_first"),
 }
 
 

@@ -33,7 +33,7 @@ from concal.combine.periods import combine, gaussianity
 from concal.combine.result import Consensus, GroupConsensus
 from concal.combine.specification import NewItems
 from concal.combine.summary import PeriodSummary, summarise_period
-from concal.combine.totals import Totals, add_period, empty_totals, sum_periods
+from concal.combine.totals import Totals, add_period, sum_periods
 from concal.link.period import link as link_period
 from concal.link.result import Link, identity_link
 from concal.spec import ConsensusSpec, Spec
@@ -167,14 +167,20 @@ class Draft:
 
     def sum(self) -> Totals:
         """Totals of all periods, from their summaries."""
-        return sum_periods([self.summary(name) for name in self.periods], self.consensus_spec.half_life)
+        spec, summaries = self.consensus_spec, [self.summary(name) for name in self.periods]
+        return sum_periods(summaries, spec.half_life, shared_metric=spec.shared_metric)
 
     def add_to_head(self, summary: PeriodSummary) -> Totals:
-        """The head's totals with one period more: nothing of the past is read but these sums."""
-        if not self.head.periods:
-            return add_period(
-                empty_totals(summary.reference, summary.dimensions, self.consensus_spec.half_life), summary
-            )
+        """The head's totals with one period more: nothing of the past is read but these sums.
+
+        A bank of an earlier version may lack some of them, or have them without the metric's share taken out; then,
+        once, all periods are summed again.
+        """
+        if not self.head.periods or not self.head_totals.complete:
+            return self.sum()
+        assert self.head_totals.metric is not None
+        if bool(self.head_totals.metric.any()) != self.consensus_spec.shared_metric:
+            return self.sum()
         return add_period(self.head_totals, summary)
 
     def combine(self, totals: Totals, fresh: tuple[str, ...], clock: Clock) -> Consensus:
@@ -190,7 +196,7 @@ class Draft:
                 progress=lambda share, message: clock.tell("combine", share, message),
             )
         else:
-            consensus = consensus_from_totals(totals, items=items)
+            consensus = consensus_from_totals(totals, items=items, third_order=spec.tilt > 0)
             consensus = _with_diagnostics(consensus, self._kept_diagnostics(fresh), [self.summary(n) for n in fresh])
         self.keep(consensus, totals)
         return consensus

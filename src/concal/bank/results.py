@@ -12,9 +12,10 @@ import polars as pl
 from concal.bank.codec import read_result, write_result
 from concal.bank.folder import FolderReader, FolderWriter
 from concal.bank.tables import read_draws, write_draws
+from concal.combine.form_totals import FormTotals
 from concal.combine.result import Consensus, GroupConsensus
 from concal.combine.summary import GroupSummary, PeriodSummary
-from concal.combine.totals import FormTotals, Totals
+from concal.combine.totals import Totals
 from concal.link.result import Link
 
 Array = npt.NDArray[np.float64]
@@ -110,6 +111,7 @@ class _FlatTotals:
     warnings: tuple[str, ...]
     link_mean: Array
     link_covariance: Array
+    metric: Array | None = None
 
 
 def write_totals(writer: FolderWriter, totals: Totals) -> None:
@@ -126,6 +128,7 @@ def write_totals(writer: FolderWriter, totals: Totals) -> None:
         totals.warnings,
         np.array([mean for mean, _ in links]).reshape(-1, k, 2),
         np.array([covariance for _, covariance in links]).reshape(-1, k, 2, 2),
+        totals.metric,
     )
     write_result(writer, "totals", flat)
 
@@ -139,5 +142,13 @@ def read_totals(reader: FolderReader) -> Totals:
         groups[name] = (*groups.get(name, ()), form)
     links = {period: (flat.link_mean[m], flat.link_covariance[m]) for m, period in enumerate(flat.periods)}
     return Totals(
-        flat.reference, flat.dimensions, groups, flat.periods, dict(flat.weights), links, flat.half_life, flat.warnings
+        flat.reference,
+        flat.dimensions,
+        groups,
+        flat.periods,
+        dict(flat.weights),
+        links,
+        flat.half_life,
+        flat.warnings,
+        flat.metric,
     )

@@ -15,10 +15,12 @@ import numpy.typing as npt
 import polars as pl
 from scipy.stats import chi2
 
+from concal.combine.analytic import consensus_from_totals
 from concal.combine.displacement import displacement
 from concal.combine.gaussian import inverse, positive_definite, times
 from concal.combine.result import Consensus, GroupConsensus
 from concal.combine.summary import GroupSummary, PeriodSummary
+from concal.combine.totals import sum_periods
 from concal.combine.wobble import patterns
 from concal.response import ResponseModel
 
@@ -62,6 +64,10 @@ def find_drift(
     """
     n = len(summaries)
     frames = []
+    if consensus.method == "analytic":
+        # cavities are differences of Gaussians: what the consensus adds to their product must not be in the difference
+        totals = sum_periods(summaries, half_life, shared_metric=False)
+        consensus = consensus_from_totals(totals, third_order=False)
     for m, summary in enumerate(summaries):
         weight = 1.0 if half_life is None else float(0.5 ** ((n - 1 - m) / half_life))
         for name, group in summary.groups.items():

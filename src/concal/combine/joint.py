@@ -89,7 +89,10 @@ def combine_jointly(
         raise DataError(f'sampler must be "hmc" or "laplace", not {options.sampler!r}')
     totals = sum_periods(summaries, spec.half_life, need_links=False)
     order = {m: i for i, m in enumerate(totals.periods)}
-    united = {n: unite_forms(forms, order, (items or {}).get(n)) for n, forms in totals.groups.items()}
+    united = {
+        name: unite_forms(forms, order, (items or {}).get(name), totals.metric_of(forms[0].dimension))
+        for name, forms in totals.groups.items()
+    }
     groups = arrange_factors(summaries, united, [totals.weights[s.period] for s in summaries])
     posterior, together, mode, tilted, doubts = _tilted_mode(summaries, united, groups, options, spec.tilt, tell)
     mixture, chains = _sample(posterior, together, mode, options, spec.seed, tell)

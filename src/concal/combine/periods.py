@@ -46,8 +46,8 @@ def combine(
     items : dict of group -> (item ids, design rows)
         Items to include even if nobody has answered them.
     literal : bool
-        The paper's plug-in choices, for comparison: 200 linked draws, plain covariances, Omega* = (Sigma*)^-1.
-        Analytic method only.
+        The paper's plug-in choices, for comparison: 200 linked draws, plain covariances, Omega* = (Sigma*)^-1, no
+        correction of any kind. Analytic method only.
     options : JointOptions
         Of the joint method.
     progress : function (share done, message)
@@ -65,7 +65,8 @@ def combine(
     if method == "joint":
         joint = combine_jointly(summaries, spec=spec, options=options, items=items, progress=progress)
         return _with_diagnostics(joint, summaries)
-    consensus = consensus_from_totals(sum_periods(summaries, spec.half_life), items=items, literal=literal)
+    totals = sum_periods(summaries, spec.half_life, shared_metric=spec.shared_metric and not literal)
+    consensus = consensus_from_totals(totals, items=items, literal=literal, third_order=spec.tilt > 0)
     return _with_diagnostics(consensus, summaries)
 
 

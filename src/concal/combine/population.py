@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concal.combine.form_totals import FormTotals
 from concal.combine.gaussian import feature_quadratic, from_log_cholesky, inverse, symmetric
-from concal.combine.totals import FormTotals
 from concal.errors import DataError
 
 Array = npt.NDArray[np.float64]

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concal.combine.cubic import CubicSums
+from concal.combine.form_totals import FormTotals
 from concal.combine.gaussian import inverse, symmetric, times
 from concal.combine.population import Population, consensus_population
-from concal.combine.totals import FormTotals
+from concal.combine.wobble import add_wobble, removable_share
 from concal.errors import DataError, first_few
 from concal.response import ResponseModel
 
@@ -22,12 +24,17 @@ NewItems = tuple[Sequence[str], Array]
 class GroupTotals:
     """One group as the item layer reads it: factor sums and the replacement prior of every item.
 
+    The shared uncertainty of the reference's metric is taken out of all of it.
+
     Attributes
     ----------
     name, dimension, model, features, item_ids : as in FormTotals, of the newest form
     X : (items, features)
         NaN rows for items the newest formula does not describe.
     precision, shift : factor sums
+    cubic : CubicSums
+    shared : (items,)
+        Share of the metric's uncertainty to give back.
     prior_mean, prior_covariance, prior_precision : the replacement prior
     n_responses, n_periods : (items,)
     population : Population
@@ -42,6 +49,8 @@ class GroupTotals:
     X: Array
     precision: Array
     shift: Array
+    cubic: CubicSums
+    shared: Array
     prior_mean: Array
     prior_covariance: Array
     prior_precision: Array
@@ -52,13 +61,13 @@ class GroupTotals:
 
 
 def unite_forms(
-    forms: Sequence[FormTotals], order: Mapping[str, int], items: NewItems | None, *, literal: bool = False
+    forms: Sequence[FormTotals], order: Mapping[str, int], items: NewItems | None, C: Array, *, literal: bool = False
 ) -> GroupTotals:
     """Factor sums and replacement prior of every item of a group.
 
     One form: the prior is the consensus population's prediction. One period alone: that period's own prediction,
     so that it is given back unchanged. Several forms: the item-level predictions, averaged in natural parameters over
-    the periods that saw the item.
+    the periods that saw the item. C is the shared uncertainty of the reference's metric.
     """
     newest = max(forms, key=lambda f: max(order[m] for m in f.periods))
     population = consensus_population(newest, literal=literal)
@@ -67,6 +76,8 @@ def unite_forms(
     place = {item: j for j, item in enumerate(ids)}
     precision, shift = np.zeros((n, p, p)), np.zeros((n, p))
     own_precision, own_shift, weight = np.zeros((n, p, p)), np.zeros((n, p)), np.zeros(n)
+    cubic = CubicSums(np.zeros((n, 2, 2, 2)), np.zeros((n, 2, 2)), np.zeros((n, 2)))
+    shared = np.zeros(n)
     n_responses, n_periods = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
     same = [f for f in forms if f.model == newest.model]
     for form in same:
@@ -78,10 +89,21 @@ def unite_forms(
         weight[rows] += form.weight
         n_responses[rows] += form.n_responses
         n_periods[rows] += form.n_periods
+        if form.shared is not None:
+            shared[rows] += form.shared
+        if form.cubic is not None and form.cubic_second is not None and form.cubic_first is not None:
+            cubic.third[rows] += form.cubic
+            cubic.second[rows] += form.cubic_second
+            cubic.first[rows] += form.cubic_first
     prior_mean, prior_covariance = _predict(population, X, newest)
+    known = weight > 0
+    shared = np.where(known, shared / np.where(known, weight, 1.0), 0.0)
+    if C.any():
+        removable = removable_share(prior_mean, prior_covariance, C)
+        prior_covariance = add_wobble(prior_mean, prior_covariance, C, -removable)
+        shared = np.where(known, shared, removable)
     prior_precision = inverse(prior_covariance)
     item_level = len(forms) > 1 or (sum(len(f.periods) for f in forms) == 1 and not literal)
-    known = weight > 0
     if item_level and known.any():
         mean_precision = own_precision[known] / weight[known, None, None]
         prior_precision[known] = mean_precision
@@ -100,6 +122,8 @@ def unite_forms(
         X,
         precision,
         shift,
+        cubic,
+        shared,
         prior_mean,
         prior_covariance,
         prior_precision,

@@ -77,12 +77,24 @@ def _solve(H: Array, Hj: Array, scores: Array) -> Array:
     return C
 
 
-def without_wobble(mean: Array, covariance: Array, C: Array, most: float = 0.9) -> Array:
-    """Take the shared part P C P' out of item covariances, never more than the share `most` in any direction."""
+def removable_share(mean: Array, covariance: Array, C: Array, most: float = 0.9) -> Array:
+    """How much of the shared part P C P' can be taken out of each item's covariance, (items,).
+
+    All of it, unless that were more than the share `most` of the variance in some direction.
+    """
     P = patterns(mean[:, 0], mean.shape[1])
-    PC = P @ C
-    relative = np.swapaxes(P, 1, 2) @ np.linalg.solve(covariance, PC)  # same non-zero eigenvalues as cov^-1 P C P'
+    relative = np.swapaxes(P, 1, 2) @ np.linalg.solve(covariance, P @ C)  # has the eigenvalues of cov^-1 P C P'
     half = 0.5 * np.trace(relative, axis1=1, axis2=2)
     largest = half + np.sqrt(np.maximum(half**2 - np.linalg.det(relative), 0.0))
-    part = np.minimum(1.0, most / np.maximum(largest, 1e-300))
-    return np.asarray(covariance - part[:, None, None] * (PC @ np.swapaxes(P, 1, 2)))
+    return np.asarray(np.minimum(1.0, most / np.maximum(largest, 1e-300)))
+
+
+def add_wobble(mean: Array, covariance: Array, C: Array, share: Array) -> Array:
+    """Item covariances with `share` (items,) times P C P' added; negative shares take it out."""
+    P = patterns(mean[:, 0], mean.shape[1])
+    return np.asarray(covariance + share[:, None, None] * (P @ C @ np.swapaxes(P, 1, 2)))
+
+
+def without_wobble(mean: Array, covariance: Array, C: Array) -> Array:
+    """Take the shared part P C P' out of item covariances, as far as it goes."""
+    return add_wobble(mean, covariance, C, -removable_share(mean, covariance, C))
