@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from gaussian_worlds import constant_link, fixed_prior_period, make_world
 
-from concal.combine.drift import benjamini_hochberg, find_drift
+from concal.combine.drift import benjamini_hochberg, find_drift, informative_part
 from concal.combine.joint import JointOptions
 from concal.combine.periods import combine
 from concal.combine.summary import summarise_period
@@ -71,3 +71,21 @@ def test_drifting_anchors_do_not_pull_the_joint_links(drifted_anchors):
 def test_benjamini_hochberg_by_hand():
     got = benjamini_hochberg(np.array([0.01, 0.04, 0.03, 0.5]))
     np.testing.assert_allclose(got, [0.04, 0.16 / 3, 0.16 / 3, 0.5])
+
+
+def test_directions_without_information_move_nothing():
+    rng = np.random.default_rng(8)
+    sigma = np.array([[1.0, 0.1], [0.1, 0.09]])
+    root = np.linalg.cholesky(sigma)
+    U = np.linalg.qr(rng.normal(size=(2, 2)))[0]
+    unroot = np.linalg.inv(root)
+    Q = unroot.T @ U @ np.diag([3.0, -0.5]) @ U.T @ unroot
+    score = rng.normal(size=2)
+    kept, moved = informative_part(Q[None], score[None], sigma)
+    known = unroot.T @ U[:, 0]  # the direction the factor knows about
+    np.testing.assert_allclose(kept[0], 3.0 * np.outer(known, known), atol=1e-12)
+    np.testing.assert_allclose(moved[0], known * (U[:, 0] @ root.T @ score), atol=1e-12)
+    whole = unroot.T @ U @ np.diag([3.0, 0.5]) @ U.T @ unroot
+    kept, moved = informative_part(whole[None], score[None], sigma)
+    np.testing.assert_allclose(kept[0], whole, atol=1e-12)
+    np.testing.assert_allclose(moved[0], score, atol=1e-12)

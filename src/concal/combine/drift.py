@@ -17,7 +17,7 @@ from scipy.stats import chi2
 
 from concal.combine.analytic import consensus_from_totals
 from concal.combine.displacement import displacement
-from concal.combine.gaussian import inverse, positive_definite, times
+from concal.combine.gaussian import inverse, positive_definite, symmetric, times
 from concal.combine.result import Consensus, GroupConsensus
 from concal.combine.summary import GroupSummary, PeriodSummary
 from concal.combine.totals import sum_periods
@@ -152,7 +152,7 @@ def _test_group(
     if not rows.size:
         return None
     squared, degrees = moved.squared[tested], moved.degrees[tested]
-    score = h - times(Q, mean)
+    Q, score = informative_part(Q, h - times(Q, mean), known.sigma)
     spread = Q + Q @ C @ Q
     G = inverse(Q + np.linalg.inv(known.sigma))
     step = times(G, score)
@@ -179,6 +179,19 @@ def _test_group(
             "leave_out_B": leave_out[:, 1],
         }
     )
+
+
+def informative_part(Q: Array, score: Array, sigma: Array) -> tuple[Array, Array]:
+    """Factors and their gradients without the directions in which an estimated likelihood curves upwards.
+
+    The period says nothing there: the item is not moved in these directions, and no spread comes from them.
+    """
+    root = np.linalg.cholesky(sigma)
+    unroot = np.linalg.inv(root)
+    values, U = np.linalg.eigh(symmetric(root.T @ Q @ root))
+    kept = (values > 0.0)[:, None, :] * U
+    Q = unroot.T @ ((kept * values[:, None, :]) @ np.swapaxes(U, 1, 2)) @ unroot
+    return symmetric(Q), np.asarray(times(kept @ np.swapaxes(U, 1, 2), score @ root) @ unroot)
 
 
 def _score_change(model: ResponseModel, mean: Array, step: Array) -> tuple[Array, Array]:
