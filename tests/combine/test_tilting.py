@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from gaussian_worlds import Measured, calibration_from, constant_link, make_world
 
-from concal.combine import joint
+from concal.combine import joint, tilting
+from concal.combine.factors import GroupFactors
 from concal.combine.joint import JointOptions
 from concal.combine.periods import combine
 from concal.combine.summary import summarise_period
@@ -183,3 +184,56 @@ def test_where_no_mode_is_found_factors_are_strengthened_and_a_warning_says_so(s
     failures[0] = 100
     with pytest.raises(ConvergenceError):
         combine(pairs[:2], method="joint", options=JointOptions(draws=8))
+
+
+def pairs_of_one_item(p=2, n=2):
+    """Factors of a single item seen in n periods."""
+    return GroupFactors(
+        name="g",
+        dimension=0,
+        p=p,
+        item_ids=("i",),
+        start=np.array([0, n]),
+        period=np.arange(n),
+        row=np.zeros(n, dtype=np.int64),
+        Q=np.tile(np.eye(p), (n, 1, 1)),
+        h=np.zeros((n, p)),
+        weight=np.ones(n),
+        age=np.ones(n),
+        X=np.ones((1, 1)),
+        own_prior=np.zeros(1, dtype=np.int64),
+        prior_mean=np.zeros((0, p)),
+        prior_precision=np.zeros((0, p, p)),
+        hyperprior=np.eye(1),
+        prior_sd=np.ones(p),
+        active=np.ones(1, dtype=bool),
+    )
+
+
+@pytest.mark.parametrize(("change", "kept"), [(-0.5, 1.0), (-0.7, 1.0), (-1.4, 0.5), (3.0, 1.0)])
+def test_an_item_keeps_a_share_of_its_information(change, kept):
+    """Two factors of precision one each in d; refitting changes both by `change`, and LEAST of their sum must stay."""
+    group = pairs_of_one_item()
+    tilted = group.Q.copy()
+    tilted[:, 0, 0] += change
+    (part,) = tilting._damping(group, group.Q, tilted, np.zeros(2))
+    np.testing.assert_allclose(part, kept)
+    left = (group.Q + part * (tilted - group.Q)).sum(axis=0)
+    assert np.linalg.eigvalsh(left)[0] >= 2 * tilting.LEAST - 1e-12
+
+
+def test_factors_are_refitted_only_where_the_period_has_been():
+    own = np.tile(np.diag([4.0, 25.0]), (3, 1, 1))
+    consensus = own * np.array([1.0, 0.6, 0.4])[:, None, None]  # variances 1, 1.7 and 2.5 times the period's
+    np.testing.assert_array_equal(tilting._inside(consensus, own), [True, True, False])
+    consensus[0, 1, 1] = 0.4 * own[0, 1, 1]  # one direction is enough
+    np.testing.assert_array_equal(tilting._inside(consensus, own), [False, True, False])
+
+
+def test_the_last_pass_may_only_correct():
+    one = np.tile(np.diag([4.0, 25.0]), (4, 1, 1))
+    other = one.copy()
+    other[1] *= 1.4
+    other[2, 0, 0] *= 1.6
+    other[3, 1, 1] /= 1.6
+    np.testing.assert_array_equal(tilting._alike(one, other), [True, True, False, False])
