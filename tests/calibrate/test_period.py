@@ -235,7 +235,16 @@ def test_no_item_is_left_stuck(mixed):
         assert counts.mean() / 330 > 0.5
 
 
-def test_interrupt_waits_for_the_end_of_the_sweep_and_leaves_a_checkpoint(tiny, tmp_path):
+@pytest.fixture
+def sigint():
+    """Sets what Ctrl-C does, and puts it back: a test run in the background of a script is started to ignore it."""
+    before = signal.getsignal(signal.SIGINT)
+    yield lambda handler: signal.signal(signal.SIGINT, handler)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_interrupt_waits_for_the_end_of_the_sweep_and_leaves_a_checkpoint(tiny, tmp_path, sigint):
+    sigint(signal.default_int_handler)
     checkpoint = tmp_path / "run.npz"
 
     def press_ctrl_c(progress):
@@ -248,3 +257,14 @@ def test_interrupt_waits_for_the_end_of_the_sweep_and_leaves_a_checkpoint(tiny, 
     fresh = calibrate_period(tiny, spec_for(tiny), seed=5)
     np.testing.assert_array_equal(fresh.groups["g"].xi, resumed.groups["g"].xi)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_an_ignored_interrupt_stays_ignored(tiny, tmp_path, sigint):
+    sigint(signal.SIG_IGN)
+
+    def press_ctrl_c(progress):
+        if progress.sweep == 30:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    calibrate_period(tiny, spec_for(tiny), seed=5, progress=press_ctrl_c)
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -182,7 +182,10 @@ class Sampler:
 
 @contextmanager
 def at_sweep_ends() -> Iterator[Callable[[], bool]]:
-    """Hold back Ctrl-C until the sweep is whole, so that a checkpoint never saves half a sweep; twice ends at once."""
+    """Hold back Ctrl-C until the sweep is whole, so that a checkpoint never saves half a sweep; twice ends at once.
+
+    A process that was started to ignore Ctrl-C (in the background of a script) goes on ignoring it.
+    """
     asked = False
 
     def remember(signum: int, frame: object) -> None:
@@ -191,7 +194,8 @@ def at_sweep_ends() -> Iterator[Callable[[], bool]]:
             signal.default_int_handler(signum, None)
         asked = True
 
-    if threading.current_thread() is not threading.main_thread():
+    ignored = signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None)
+    if ignored or threading.current_thread() is not threading.main_thread():
         yield lambda: False
         return
     previous = signal.signal(signal.SIGINT, remember)
