@@ -163,3 +163,16 @@ def test_progress_is_told_from_the_start_to_the_last_draw():
     assert shares == sorted(shares)
     assert told[-1] == (1.0, "draw 40 of 40")
     assert any("pass 2 of 2" in text for _, text in told)
+
+
+def test_items_nobody_answered_are_predicted_beside_tilted_ones():
+    world = make_world(seed=73, n_items=60, n_periods=2, share=1.0)
+    summaries = plain_summaries(world)
+    X = np.array([[1.0, 0.5], [1.0, -2.0]])
+    found = combine(summaries, method="joint", items={"g": (["new-1", "new-2"], X)}).groups["g"]
+    rows = [found.item_ids.index(i) for i in ("new-1", "new-2")]
+    assert found.source[rows].tolist() == ["predicted", "predicted"]
+    np.testing.assert_allclose(found.mean[rows], X @ found.beta, atol=0.1)
+    assert (found.sd[rows] > 0.9 * np.sqrt(np.diag(found.sigma))).all()
+    without = combine(summaries, method="joint").groups["g"]
+    np.testing.assert_allclose(found.mean[: world.xi.shape[0]], without.mean, atol=0.02)

@@ -237,3 +237,18 @@ def test_the_last_pass_may_only_correct():
     other[2, 0, 0] *= 1.6
     other[3, 1, 1] /= 1.6
     np.testing.assert_array_equal(tilting._alike(one, other), [True, True, False, False])
+
+
+def test_moments_that_are_no_moments_are_not_used(monkeypatch):
+    def broken(start, mean, precision, shape, G, g, out_mean, out_covariance, ok):
+        ok[:] = True
+        out_covariance[:] = np.eye(2)
+        out_mean[0, 0] = np.nan
+        out_covariance[1, 0, 1] = np.inf
+        out_covariance[2] = np.diag([1.0, -1.0])
+
+    monkeypatch.setattr(tilting, "curved_moments", broken)
+    n = 4
+    zeros, eyes = np.zeros((n, 2)), np.tile(np.eye(2), (n, 1, 1))
+    _, _, fine = tilting._moments(np.arange(n + 1), zeros, eyes, np.zeros((n, 3)), eyes, zeros)
+    np.testing.assert_array_equal(fine, [False, False, False, True])

@@ -132,7 +132,11 @@ def _moments(
 
     with ThreadPoolExecutor(cpu_count() or 1) as pool:
         list(pool.map(work, range(0, n, BLOCK)))
-    return out
+    found, covariance, fine = out
+    fine &= np.isfinite(found).all(axis=1) & np.isfinite(covariance).all(axis=(1, 2))
+    covariance[~fine] = np.eye(p)
+    fine &= np.linalg.eigvalsh(covariance)[:, 0] > 0.0
+    return found, covariance, fine
 
 
 def tilt_together(
@@ -152,7 +156,7 @@ def tilt_together(
         curved = _on_reference(name, group, summaries, E, e)
         if curved is None:
             continue
-        P = inverse(mode.C[name])
+        P = inverse(np.where(group.active[:, None, None], mode.C[name], np.eye(group.p)))  # idle items have none
         s = times(P, mode.xi[name])
         change = group.weight[:, None, None] * (base.groups[name].Q - group.Q) / (E[:, :, None] * E[:, None, :])
         pulled = group.weight[:, None] * (base.groups[name].h - group.h) / E + times(change, e)
