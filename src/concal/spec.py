@@ -69,6 +69,10 @@ class CalibrationSpec(_Section):
     chains: int = Field(default=8, ge=2, le=16, description="Chains; the engine runs them side by side in SIMD lanes.")
     draws: int = Field(default=1000, ge=100, description="Draws kept in all, after thinning.")
     seed: int = Field(default=20261, ge=0, lt=2**63, description="Seed; the same seed and data give the same draws.")
+    prior: Literal["population", "bank"] = Field(
+        default="population",
+        description="Items' priors: the period's own population model, or what the bank knows about them already.",
+    )
     max_rhat: float = Field(default=1.02, gt=1.0, description="Target: R-hat of every population parameter.")
     min_ess: float = Field(default=400.0, gt=0, description="Target: bulk ESS of every population parameter.")
     max_item_rhat: float = Field(default=1.05, gt=1.0, description="Target: R-hat of items ...")

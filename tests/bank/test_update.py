@@ -379,3 +379,48 @@ def test_changed_spec_is_kept_from_that_version_on(bank: Bank) -> None:
     assert bank.at(3).spec == SPEC
     add(bank, "Q5", 2)
     assert bank.calibration("Q5").groups["essay"].features == ("1", "length")
+
+
+def guided_calibrator(data: Any, spec: Spec, **options: Any) -> Any:
+    """The fake calibration, with the guide it was given."""
+    made = fake_calibrator(data, spec, **options)
+    groups = {}
+    for name, group in made.groups.items():
+        guide = data.groups[name].guide
+        if guide is not None:
+            link = np.random.default_rng(1).normal(0, 0.05, (*group.xi.shape[:2], 2))
+            group = replace(group, guide_mean=guide.mean, guide_covariance=guide.covariance, guide_link=link)
+        groups[name] = group
+    return replace(made, groups=groups)
+
+
+def test_priors_from_the_bank(tmp_path: Path) -> None:
+    content = SPEC.model_dump(mode="json", exclude_none=True)
+    content["calibration"]["prior"] = "bank"
+    bank = Bank.create(tmp_path / "bank", Spec.parse(content))
+    seen: dict[str, Any] = {}
+
+    def watched(data: Any, spec: Spec, **options: Any) -> Any:
+        seen[options["period"]] = data
+        return guided_calibrator(data, spec, **options)
+
+    add(bank, "Q1", 0, calibrator=watched)
+    known = bank.consensus().groups["vocabulary"]
+    add(bank, "Q2", 2, calibrator=watched)
+    assert all(g.guide is None for g in seen["Q1"].groups.values())  # an empty bank knows nothing
+    group = seen["Q2"].groups["vocabulary"]
+    met = [j for j, item in enumerate(group.item_ids) if known.n_periods[known.item_ids.index(item)] > 0]
+    rows = [known.item_ids.index(group.item_ids[j]) for j in met]
+    np.testing.assert_array_equal(group.guide.mean[met], known.mean[rows])
+    assert 0 < len(met) < len(group.item_ids)
+    stored = bank.calibration("Q2").groups["vocabulary"]
+    np.testing.assert_array_equal(stored.guide_mean, group.guide.mean)
+    np.testing.assert_array_equal(stored.guide_covariance, group.guide.covariance)
+    assert stored.guide_link is not None
+    for method in ("analytic", "joint"):
+        bank.combine(method=method)
+        assert np.isfinite(bank.consensus().groups["essay"].mean).all()
+    before = bank.version
+    with pytest.raises(DataError, match=r"all its periods \('Q2'\) were calibrated with priors"):
+        bank.retract("Q1")
+    assert bank.version == before

@@ -157,9 +157,9 @@ def test_gradient_sums_are_what_numpy_adds_up():
     acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
     item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), acc, 0, g.n_items)
     precision = np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None]
-    sums = np.zeros((g.n_items, width(g.p)))
+    sums, same = np.zeros((g.n_items, width(g.p))), np.zeros(g.n_items, np.int32)
     for lo, hi in ((0, 5), (5, g.n_items)):
-        kernels.add_gradients(g.p, s.xi, acc[lo:hi], precision, s.mean, 3, sums, lo, hi)
+        kernels.add_gradients(g.p, s.xi, acc[lo:hi], precision, same, s.mean, 3, sums, lo, hi)
     for j in range(g.n_items):
         expected = np.zeros(sums.shape[1])
         for lane in range(3):

@@ -25,10 +25,10 @@ ROW_GROUP = 500
 """Items per row group."""
 
 _PER_ITEM = {"X", "n_responses", "n_periods", "source", "mean", "covariance", "rhat", "ess_bulk", "ess_tail"} | {
-    "gradients",
+    *("gradients", "guide_mean", "guide_covariance"),
     *("mu", "Lambda", "m", "Omega", "Q", "h", "ess", "skewness", "kurtosis", "worst_rhat"),
     *("own_mean", "own_precision", "curvature"),
-    *("precision", "shift", "prior_precision", "prior_shift", "weight"),
+    *("precision", "shift", "prior_precision", "prior_shift", "prior_weight", "weight"),
     *("shared", "cubic", "cubic_second", "cubic_first"),
 }
 

@@ -42,7 +42,8 @@ def fingerprint(data: PeriodData, spec: Spec, seed: int, engine: str) -> str:
     digest.update(json.dumps(plain, sort_keys=True).encode())
     digest.update(np.ascontiguousarray(data.population).tobytes())
     for group in data.groups.values():
-        for array in (group.X, group.person, group.item, group.score):
+        guide = () if group.guide is None else (group.guide.mean, group.guide.covariance)
+        for array in (group.X, group.person, group.item, group.score, *guide):
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
 

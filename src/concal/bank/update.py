@@ -18,9 +18,11 @@ from concal.bank.manifest import Snapshot
 from concal.bank.persons import returning
 from concal.bank.placement import Placement, period_info, refuse_known
 from concal.bank.progress import Clock, Progress, Update
+from concal.bank.results import read_consensus
 from concal.bank.shelf import Shelf, fingerprint
 from concal.bank.store import Store
 from concal.bank.tables import read_calibration, write_calibration
+from concal.calibrate.known import guide_period
 from concal.calibrate.result import Calibration
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.period import PeriodData
@@ -109,7 +111,10 @@ def add(
         catalogue = new_catalogue(reader.frame("catalogue"), items, checked.data, used)
     seed = used.calibration.seed if seed is None else seed
     run = calibrator or _engine()
-    identity = fingerprint(checked.data, used, seed, getattr(run, "__qualname__", type(run).__name__))
+    data = checked.data
+    if used.calibration.prior == "bank" and head.periods:
+        data = guide_period(data, read_consensus(reader, joint=False).groups)
+    identity = fingerprint(data, used, seed, getattr(run, "__qualname__", type(run).__name__))
     shelf = Shelf(store, period, identity)
     try:
         with clock.stage("calibrate"):
@@ -117,7 +122,7 @@ def add(
             if done is None:
                 with disk_errors(f"calibrating period {period!r}"):
                     calibration = run(
-                        checked.data,
+                        data,
                         used,
                         period=period,
                         seed=seed,

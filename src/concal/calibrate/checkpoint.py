@@ -21,7 +21,7 @@ _TRACE_SCALARS = (
     "checked", "converged",
 )  # fmt: skip
 _REFERENCE = ("epsilon", "ready", "trials")
-ENGINE = 2
+ENGINE = 3
 """Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way."""
 
 
@@ -58,7 +58,8 @@ def _identity(sampler: Sampler) -> dict[str, Any]:
     checks = [int(g.item_start[-1]) + int(g.person_item[:1000].sum()) for g in layout.groups]
     score = [float(g.person_score.sum(dtype=np.float64)) for g in layout.groups]
     spec = sampler.spec.model_dump(mode="json", exclude={"threads", "max_minutes"})
-    data = {"persons": layout.n_persons, "checks": checks, "score": score}
+    guide = [None if g.guide is None else float(g.guide.mean.sum() + g.guide.covariance.sum()) for g in layout.groups]
+    data = {"persons": layout.n_persons, "checks": checks, "score": score, "guide": guide}
     return data | {"spec": spec, "seed": sampler.seed, "engine": ENGINE}
 
 
@@ -70,7 +71,8 @@ def _transports(sampler: Sampler) -> list[tuple[str, Any, Any]]:
 
 def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
     state, trace, steps = sampler.state, sampler.trace, sampler.steps
-    arrays: dict[str, Any] = {"theta": state.theta, "mu": state.mu, "R": state.R, "accepted": steps.person_accepted}
+    arrays: dict[str, Any] = {"theta": state.theta, "mu": state.mu, "R": state.R, "link": state.link}
+    arrays["accepted"] = steps.person_accepted
     scalars: dict[str, Any] = {
         "identity": _identity(sampler),
         "sweep": state.sweep,
@@ -106,6 +108,7 @@ def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
 def _restore(sampler: Sampler, arrays: dict[str, Any], scalars: dict[str, Any]) -> None:
     state, trace, steps = sampler.state, sampler.trace, sampler.steps
     state.sweep, state.theta, state.mu, state.R = scalars["sweep"], arrays["theta"], arrays["mu"], arrays["R"]
+    state.link = arrays["link"]
     steps.person_accepted[:] = arrays["accepted"]
     sampler.warmup_end, sampler.seconds = scalars["warmup_end"], scalars["seconds"]
     sampler.warnings = list(scalars["warnings"])

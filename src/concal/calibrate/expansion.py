@@ -11,7 +11,8 @@ lambda = log s it is
 .. math:: c\lambda - \tfrac12 A_2 e^{2\lambda} - A_1 e^{\lambda} - C e^{-2\lambda}
           - \tfrac{\tau}{2} \sum_g (b_g - \lambda)^2 ,
 
-which is drawn by an independence Metropolis step from the Gaussian at its mode.
+which is drawn by an independence Metropolis step from the Gaussian at its mode. Guided groups add nothing: their priors
+live on another metric (`concal.calibrate.guide`), and the link to it, whose prior is flat in (log A, B), follows.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _draw_shift(
     precision = n * P[:, dim, dim]
     pull = np.einsum("le,el->l", P[:, dim], first)
     for g, s in zip(layout.groups, state.groups, strict=True):
-        if g.dim == dim:
+        if g.dim == dim and g.guide is None:
             precision = precision + tau
             pull = pull + tau * s.beta[0, 0]
     for m in range(1, len(layout.populations)):
@@ -75,7 +76,7 @@ def _draw_log_scale(
     inverse = np.zeros(LANES)
     intercepts = []
     for g, s in zip(layout.groups, state.groups, strict=True):
-        if g.dim != dim:
+        if g.dim != dim or g.guide is not None:
             continue
         k, p = g.design.X.shape[1], g.p
         linear = linear + k + (p + 1) - (NU + 2 * p)
@@ -86,7 +87,7 @@ def _draw_log_scale(
         linear = linear + 1 + (D + 1) - (2 * D + 3)
         square = square + state.mu[m, dim] ** 2 / MU_VARIANCE
         inverse = inverse + 0.5 * np.linalg.inv(state.R[m])[:, dim, dim]
-    b = np.array(intercepts)
+    b = np.array(intercepts).reshape(-1, LANES)
 
     def density(x: Array) -> Array:
         e = np.exp(x)
@@ -123,6 +124,8 @@ def _move(layout: Layout, state: State, dim: int, t: Array, s: Array) -> None:
             rows[:, 1] -= log_s
         group.sigma[:, 0, :] *= s[:, None]
         group.sigma[:, :, 0] *= s[:, None]
+    state.link[dim, 1] -= np.exp(state.link[dim, 0]) * t
+    state.link[dim, 0] -= log_s
     for m in range(1, len(layout.populations)):
         state.mu[m, dim] = s * (state.mu[m, dim] + t)
         state.R[m, :, dim, :] *= s[:, None]

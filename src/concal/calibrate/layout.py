@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from concal.data.period import GroupData, PeriodData
+from concal.data.period import GroupData, Guide, PeriodData
 from concal.errors import ConvergenceError, first_few
 from concal.response import ResponseModel
 
@@ -47,11 +47,18 @@ class GroupLayout:
     item_score: npt.NDArray[np.float32]
     item_chunks: tuple[tuple[int, int], ...]  # about as many responses each
     item_blocks: tuple[tuple[int, int], ...]  # as many items each, for what costs the same whatever the responses
+    guide: Guide | None = None
 
     @cached_property
     def p(self) -> int:
         """Coordinates of xi."""
         return len(self.model.parameters)
+
+    @cached_property
+    def guide_precision(self) -> Array:
+        """Precisions of the guide's priors, (items, p, p)."""
+        assert self.guide is not None
+        return np.asarray(np.linalg.inv(self.guide.covariance))
 
 
 @dataclass(frozen=True)
@@ -108,6 +115,7 @@ def _lay_out_group(group: GroupData, dim: int, n_persons: int) -> GroupLayout:
         score[by_item],
         _balanced_chunks(item_start),
         tuple((lo, min(lo + BLOCK_ITEMS, n_items)) for lo in range(0, n_items, BLOCK_ITEMS)),
+        group.guide,
     )
 
 
@@ -145,6 +153,8 @@ def _refuse_unidentified(data: PeriodData) -> None:
         )
     for g in data.groups.values():
         n, k = g.X.shape
+        if g.guide is not None:
+            continue  # its items do not lean on the coefficients
         if n <= k:
             raise ConvergenceError(
                 f"period {data.period!r}, group {g.name!r}: {n} items cannot identify {k} feature coefficients; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from concal.calibrate.diagnostics import diagnose
+from concal.calibrate.known import KnownGroup, guide_period
 from concal.calibrate.layout import Layout, lay_out
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.calibrate.sampler import Report, Sampler, stuck_items
@@ -33,6 +35,7 @@ def calibrate(
     wide: bool = False,
     checkpoint: str | Path | None = None,
     progress: Report | None = None,
+    known: Mapping[str, KnownGroup] | None = None,
 ) -> Calibration:
     r"""Bayesian explanatory IRT calibration of one period, alone.
 
@@ -53,9 +56,12 @@ def calibrate(
         Where an interrupted run is kept; calling again with the same arguments goes on from there.
     progress : callable, optional
         Called with a `concal.calibrate.sampler.Progress` now and then.
+    known : dict of group -> GroupConsensus, optional
+        A consensus' `groups`: items get priors from what it knows about them (see `concal.calibrate.known`).
     """
     checked = check_period(responses, items, spec, period=period, wide=wide)
-    return calibrate_period(checked.data, spec, period=period, seed=seed, checkpoint=checkpoint, progress=progress)
+    data = checked.data if known is None else guide_period(checked.data, known)
+    return calibrate_period(data, spec, period=period, seed=seed, checkpoint=checkpoint, progress=progress)
 
 
 def calibrate_period(
@@ -88,7 +94,7 @@ def calibrate_period(
 def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, seed: int) -> Calibration:
     trace, options = sampler.trace, sampler.spec
     chosen = trace.selection()
-    governing, mu, R = split_governing(layout, np.swapaxes(trace.governing[chosen], 0, 1))
+    governing, mu, R, link = split_governing(layout, np.swapaxes(trace.governing[chosen], 0, 1))
     features = {g.name: g.features for g in data.groups.values()}
     rhat, ess = _population_diagnostics(layout, trace, features)
     groups, prior = {}, {}
@@ -112,6 +118,9 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
             ess_tail=found.ess_tail,
             beta_mean=T @ beta_mean,
             gradients=gradients,
+            guide_mean=None if g.guide is None else g.guide.mean,
+            guide_covariance=None if g.guide is None else g.guide.covariance,
+            guide_link=None if g.guide is None else np.ascontiguousarray(link[:, :, g.dim]),
             population_rhat={k.split(": ", 1)[1]: v for k, v in rhat.items() if k.startswith(f"{g.name}: ")},
             population_ess={k.split(": ", 1)[1]: v for k, v in ess.items() if k.startswith(f"{g.name}: ")},
         )

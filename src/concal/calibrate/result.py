@@ -38,6 +38,11 @@ class GroupDraws:
     gradients : (items, 3 p + 3 p^2) float64 or None
         Averages over all sampled sweeps of the items and the gradients of their log posterior, see
         `concal.calibrate.gradients`. None for draws of another engine.
+    guide_mean, guide_covariance : (items, parameters), (items, parameters, parameters) float64, or None
+        Priors the items had instead of the population model, on the bank's metric; beta and Sigma then only describe
+        the items (see `concal.calibrate.guide`).
+    guide_link : (chain, draw, 2) float64 or None
+        (log A, B) from the period's own metric to the bank's, theta_bank = A theta + B.
     n_responses : (items,) int64
     rhat, ess_bulk, ess_tail : (items, parameters) float64
     population_rhat, population_ess : dict of str -> float
@@ -59,6 +64,9 @@ class GroupDraws:
     ess_tail: Array
     beta_mean: Array | None = None
     gradients: Array | None = None
+    guide_mean: Array | None = None
+    guide_covariance: Array | None = None
+    guide_link: Array | None = None
     population_rhat: Mapping[str, float] = field(default_factory=dict)
     population_ess: Mapping[str, float] = field(default_factory=dict)
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from concal.calibrate.checkpoint import load_checkpoint, save_checkpoint
 from concal.calibrate.expansion import expand
+from concal.calibrate.guide import draw_links
 from concal.calibrate.layout import Layout
 from concal.calibrate.population import draw_abilities, draw_group
 from concal.calibrate.state import initial_state
@@ -83,7 +84,8 @@ class Sampler:
             scale, shift = expand(self.layout, state, steps.sums(state), self.spec.tau, rng)
             steps.rescale(state, scale, shift)
             for g, s in zip(self.layout.groups, state.groups, strict=True):
-                draw_group(g, s, self.spec.tau, rng)
+                draw_group(g, s, self.spec.tau, rng)  # of a guided group only to be reported
+            draw_links(self.layout, state, rng)
             if not starting:
                 self.item_transport.move(state, steps, rng, adapting=adapting)
         steps.refresh(state)

@@ -28,7 +28,7 @@ class GroupState:
     sd_mixing : (LANES, p) float64
         Auxiliary scales of the half-t prior on sqrt(diag(Sigma)).
     mean : (items, p, LANES) float64
-        X beta.
+        Prior means of the items: X beta, or what the guide says.
     par : (items, rows, LANES) float32
         Kernel parameters of xi.
     """
@@ -47,7 +47,8 @@ class State:
     """All chains.
 
     `theta` is (persons, D, LANES) float32; `mu` (populations, D, LANES) and `R` (populations, LANES, D, D) the ability
-    distributions, the first population's fixed to mean zero and unit variances.
+    distributions, the first population's fixed to mean zero and unit variances. `link` (D, 2, LANES) is (log A, B) from
+    the period's metric to that of a guide.
     """
 
     sweep: int
@@ -55,6 +56,7 @@ class State:
     mu: Array
     R: Array
     groups: list[GroupState]
+    link: Array
 
 
 def kernel_parameters(group: GroupLayout, xi: Array) -> npt.NDArray[np.float32]:
@@ -84,8 +86,11 @@ def initial_state(layout: Layout, seed: int) -> State:
         xi = centre[None, :, None] + 0.3 * sd[None, :, None] * rng.standard_normal((g.n_items, g.p, LANES))
         sigma = np.broadcast_to(np.diag(sd**2), (LANES, g.p, g.p)).copy()
         mean = np.broadcast_to(centre[None, :, None], xi.shape).copy()
+        if g.guide is not None:
+            mean = np.repeat(g.guide.mean[:, :, None], LANES, axis=2)
+            xi = xi - centre[None, :, None] + mean
         groups.append(GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, kernel_parameters(g, xi)))
     M, D = len(layout.populations), layout.D
     theta = (0.1 * rng.standard_normal((layout.n_persons, D, LANES))).astype(np.float32)
     R = np.broadcast_to(np.eye(D), (M, LANES, D, D)).copy()
-    return State(0, theta, np.zeros((M, D, LANES)), R, groups)
+    return State(0, theta, np.zeros((M, D, LANES)), R, groups, np.zeros((D, 2, LANES)))

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from concal.calibrate import kernels
 from concal.calibrate.gradients import GradientSums
+from concal.calibrate.guide import prior_precision
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.state import State, jacobian, kernel_parameters
 from concal.calibrate.workers import Workers
@@ -69,7 +70,7 @@ class UnitSteps:
         """Move every item of every group; `gradients` also takes in where the items were before."""
         groups, states = self.layout.groups, state.groups
         tasks = [(k, chunk) for k, g in enumerate(groups) for chunk in g.item_chunks]
-        precisions = [np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None] for s in states]
+        priors = [self._prior(k, state) for k in range(len(groups))]
         jacobians = self.jacobians({k: s.xi for k, s in enumerate(states)})
         proposal = [np.empty_like(s.xi) for s in states]
         forward = [np.empty_like(ll) for ll in self.item_ll]
@@ -81,9 +82,9 @@ class UnitSteps:
             item_accumulators(g, state.theta, s.par, jacobians[k], acc, lo, hi)
             if gradients is not None:
                 sums = gradients.sums[k]
-                kernels.add_gradients(g.p, s.xi, acc, precisions[k], s.mean, gradients.chains, sums, lo, hi)
+                kernels.add_gradients(g.p, s.xi, acc, *priors[k], s.mean, gradients.chains, sums, lo, hi)
             kernels.propose(
-                g.p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
+                g.p, s.xi, acc, *priors[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
                 self.item_ll[k], climbing, not climbing, self.seed, state.sweep, ITEM_STREAM + 64 * k, lo, hi,
             )  # fmt: skip
 
@@ -93,7 +94,7 @@ class UnitSteps:
             acc = accumulators(g, hi - lo)
             item_accumulators(g, state.theta, new_par[k], new_jacobians[k], acc, lo, hi)
             kernels.accept(
-                g.p, s.xi, acc, precisions[k], self.zero[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
+                g.p, s.xi, acc, *priors[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
                 self.item_ll[k], self.item_accepted[k], climbing, not climbing, self.seed, state.sweep,
                 ITEM_STREAM + 64 * k, lo, hi,
             )  # fmt: skip
@@ -104,6 +105,13 @@ class UnitSteps:
         proposed = dict(enumerate(proposal))
         new_par, new_jacobians = self.parameters(proposed), self.jacobians(proposed)
         self.workers.map(accept, tasks)
+
+    def _prior(self, k: int, state: State) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
+        """Precisions of a group's item priors, and which of them each item has: one for all, or (guided) its own."""
+        g, s = self.layout.groups[k], state.groups[k]
+        if g.guide is None:
+            return np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None], self.zero[k]
+        return prior_precision(g, state.link[g.dim]), self.own[k]
 
     def parameters(self, xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, npt.NDArray[np.float32]]:
         """Kernel parameters of whole groups, by group index."""

@@ -8,6 +8,7 @@ import numpy.typing as npt
 from concal.calibrate import kernels
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.gradients import GradientSums
+from concal.calibrate.guide import guided_dimensions
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.state import State
 from concal.calibrate.sweep import UnitSteps
@@ -54,7 +55,7 @@ class Trace:
     def _governing_size(self) -> int:
         D, M = self.layout.D, len(self.layout.populations)
         groups = sum(2 * g.design.X.shape[1] * g.p + g.p * g.p for g in self.layout.groups)
-        return groups + M * (D + D * D)
+        return groups + M * (D + D * D) + 2 * D
 
     def start(self, sweep: int) -> None:
         """Sampling begins after this sweep."""
@@ -167,6 +168,7 @@ def population_vectors(layout: Layout, state: State) -> Array:
     for m in range(1, len(layout.populations)):
         parts.append(state.mu[m].T)
         parts.append(state.R[m][:, *lower(D)])
+    parts += [state.link[dim].T for dim in guided_dimensions(layout)]
     return np.concatenate(parts, axis=1)
 
 
@@ -183,6 +185,7 @@ def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> li
     for name in layout.populations[1:]:
         names += [f"{name}: mean[{d}]" for d in dims]
         names += [f"{name}: covariance[{dims[i]},{dims[j]}]" for i in range(D) for j in range(i + 1)]
+    names += [f"{what} to the bank[{dims[dim]}]" for dim in guided_dimensions(layout) for what in ("log A", "B")]
     return names
 
 
@@ -192,11 +195,11 @@ def user_beta(g: GroupLayout, beta: Array) -> Array:
 
 
 def governing_vectors(state: State) -> Array:
-    """Everything but items and abilities, to be kept with a draw: beta, beta_mean, Sigma, mu, R, one row per lane."""
+    """Everything but items and abilities, kept with a draw: beta, beta_mean, Sigma, mu, R, link; a row per lane."""
     parts = []
     for s in state.groups:
         parts += [_by_lane(s.beta), _by_lane(s.beta_mean), s.sigma.reshape(LANES, -1)]
-    parts += [_by_lane(state.mu), np.moveaxis(state.R, 1, 0).reshape(LANES, -1)]
+    parts += [_by_lane(state.mu), np.moveaxis(state.R, 1, 0).reshape(LANES, -1), _by_lane(state.link)]
     return np.concatenate(parts, axis=1)
 
 
@@ -205,8 +208,8 @@ def _by_lane(values: Array) -> Array:
     return values.reshape(-1, LANES).T
 
 
-def split_governing(layout: Layout, kept: Array) -> tuple[list[tuple[Array, Array, Array]], Array, Array]:
-    """Undo `governing_vectors` for kept (..., size): per group (beta, beta_mean, sigma), then mu, R."""
+def split_governing(layout: Layout, kept: Array) -> tuple[list[tuple[Array, Array, Array]], Array, Array, Array]:
+    """Undo `governing_vectors` for kept (..., size): per group (beta, beta_mean, sigma), then mu, R, link."""
     at, groups = 0, []
 
     def take(*shape: int) -> Array:
@@ -220,7 +223,7 @@ def split_governing(layout: Layout, kept: Array) -> tuple[list[tuple[Array, Arra
         k = g.design.X.shape[1]
         groups.append((take(k, g.p), take(k, g.p), take(g.p, g.p)))
     D, M = layout.D, len(layout.populations)
-    return groups, take(M, D), take(M, D, D)
+    return groups, take(M, D), take(M, D, D), take(D, 2)
 
 
 def _ability_moments(layout: Layout, sums: Array) -> Array:

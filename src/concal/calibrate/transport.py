@@ -122,14 +122,16 @@ class ItemTransport:
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
         """Move every group; while adapting also learn."""
-        ready = [k for k in range(len(self.layout.groups)) if self.references[k].ready]
+        free = [k for k, g in enumerate(self.layout.groups) if g.guide is None]  # guided items do not follow Sigma
+        ready = [k for k in free if self.references[k].ready]
         small = [k for k in ready if self.layout.groups[k].n_items < SMALL_GROUP]
         for moving in (ready, *[small] * (SMALL_GROUP_MOVES - 1)):
             for k, yes in zip(moving, self._move_groups(moving, state, steps, rng), strict=True):
                 if adapting:
                     self.references[k].adapt(yes)
         if adapting:
-            for k, (g, s) in enumerate(zip(self.layout.groups, state.groups, strict=True)):
+            for k in free:
+                g, s = self.layout.groups[k], state.groups[k]
                 self.references[k].history.append(pack(s.sigma))
                 self.sketches[k].see(s.xi)
                 if len(self.references[k].history) % LEARN_EVERY == 0:

@@ -41,8 +41,11 @@ class FormTotals:
         Weighted sums of the likelihood factors.
     prior_precision, prior_shift : (items, p, p), (items, p)
         Weighted sums of the prior contributions, for the item-level replacement prior.
+        Guided periods have none: what they had for a prior is the bank's own knowledge.
     weight : (items,)
         Sum of weights of the periods that saw the item.
+    prior_weight : (items,)
+        Sum of weights behind the prior contributions; None in banks written before it existed: all of `weight`.
     shared : (items,)
         Weighted sum of the share of the metric's uncertainty that was taken out: nearly always the weight itself.
     cubic : (items, 2, 2, 2)
@@ -85,6 +88,7 @@ class FormTotals:
     cubic: Array | None = None
     cubic_second: Array | None = None
     cubic_first: Array | None = None
+    prior_weight: Array | None = None
 
     @property
     def n_items(self) -> int:
@@ -128,6 +132,7 @@ def empty_form(group: GroupSummary) -> FormTotals:
         np.zeros((0, 2, 2, 2)),
         np.zeros((0, 2, 2)),
         np.zeros((0, 2)),
+        np.zeros(0),
     )
 
 
@@ -146,6 +151,7 @@ _WEIGHTED = (
     "cubic",
     "cubic_second",
     "cubic_first",
+    "prior_weight",
 )
 
 
@@ -153,8 +159,14 @@ def scale_form(form: FormTotals, fade: float) -> FormTotals:
     """The form with all its periods discounted."""
     if fade == 1.0:
         return form
+    form = with_prior_weight(form)
     values = {name: getattr(form, name) * fade for name in _WEIGHTED}
     return replace(form, **values, item_weight=form.item_weight * fade, period_weight=form.period_weight * fade)
+
+
+def with_prior_weight(form: FormTotals) -> FormTotals:
+    """The form as banks have it today: before there were guided periods, every period had a prior contribution."""
+    return form if form.prior_weight is not None else replace(form, prior_weight=form.weight)
 
 
 def _grown(values: npt.NDArray[Number], n: int) -> npt.NDArray[Number]:
@@ -166,7 +178,11 @@ def _grown(values: npt.NDArray[Number], n: int) -> npt.NDArray[Number]:
 def accumulate(
     form: FormTotals, group: GroupSummary, period: str, weight: float, C: Array, doubts: list[str]
 ) -> FormTotals:
-    """Add (weight > 0) or subtract (weight < 0) a period; C is the shared uncertainty of the metric."""
+    """Add (weight > 0) or subtract (weight < 0) a period; C is the shared uncertainty of the metric.
+
+    A guided period adds to the items' factors only: it was told about the population.
+    """
+    form = with_prior_weight(form)
     place = {item: j for j, item in enumerate(form.item_ids)}
     new = [item for item in group.item_ids if item not in place]
     for item in new:
@@ -196,9 +212,10 @@ def accumulate(
     terms: dict[str, Any] = {
         "precision": Lambda - Omega,
         "shift": times(Lambda, mu) - prior_shift,
-        "prior_precision": Omega,
-        "prior_shift": prior_shift,
-        "weight": np.ones(mu.shape[0]),
+        "prior_precision": 0.0 if group.guided else Omega,
+        "prior_shift": 0.0 if group.guided else prior_shift,
+        "prior_weight": 0.0 if group.guided else 1.0,
+        "weight": 1.0,
         "shared": shared,
         "cubic": cubic.third,
         "cubic_second": cubic.second,
@@ -214,15 +231,23 @@ def accumulate(
     if sign < 0:
         for values in out.values():
             values[n_periods == 0] = 0.0
-    p = len(group.model.parameters)
-    hyperprior = np.kron(group.hyperprior, np.eye(p))
-    scale = weight * int(seen.sum())
-    return replace(
+    form = replace(
         form,
         item_ids=(*form.item_ids, *new),
         X=X,
         n_responses=n_responses,
         n_periods=n_periods,
+        periods=(*form.periods, period) if sign > 0 else tuple(m for m in form.periods if m != period),
+        **out,
+    )
+    return form if group.guided else _accumulate_population(form, group, weight)
+
+
+def _accumulate_population(form: FormTotals, group: GroupSummary, weight: float) -> FormTotals:
+    hyperprior = np.kron(group.hyperprior, np.eye(len(group.model.parameters)))
+    scale = weight * int(group.seen.sum())
+    return replace(
+        form,
         beta_precision=form.beta_precision + weight * (group.beta_precision - hyperprior),
         beta_shift=form.beta_shift + weight * (group.beta_precision @ group.b.ravel()),
         hyperprior=form.hyperprior + weight * group.hyperprior,
@@ -230,6 +255,4 @@ def accumulate(
         sigma_draws=form.sigma_draws + scale * group.sigma_coordinates,
         item_weight=form.item_weight + scale,
         period_weight=form.period_weight + weight,
-        periods=(*form.periods, period) if sign > 0 else tuple(m for m in form.periods if m != period),
-        **out,
     )

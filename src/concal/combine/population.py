@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from concal.combine.form_totals import FormTotals
 from concal.combine.gaussian import feature_quadratic, from_log_cholesky, inverse, symmetric
-from concal.errors import DataError
+from concal.errors import DataError, first_few
 
 Array = npt.NDArray[np.float64]
 
@@ -50,6 +50,11 @@ class Population:
 def consensus_population(form: FormTotals, *, literal: bool = False) -> Population:
     """Beta* and Sigma* of one form of a group."""
     p = len(form.model.parameters)
+    if form.periods and form.period_weight <= 0:
+        raise DataError(
+            f"group {form.name!r}: all its periods ({first_few(form.periods)}) were calibrated with priors from the "
+            'bank, so nothing tells its population; replace one of them, added with calibration.prior = "population"'
+        )
     if form.item_weight <= 0 or form.period_weight <= 0:
         raise DataError(f"group {form.name!r}: no period has an item with a response; its population is unknown")
     once = np.asarray(np.kron(form.hyperprior / form.period_weight, np.eye(p)), dtype=np.float64)

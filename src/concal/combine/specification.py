@@ -76,6 +76,7 @@ def unite_forms(
     place = {item: j for j, item in enumerate(ids)}
     precision, shift = np.zeros((n, p, p)), np.zeros((n, p))
     own_precision, own_shift, weight = np.zeros((n, p, p)), np.zeros((n, p)), np.zeros(n)
+    own_weight = np.zeros(n)
     cubic = CubicSums(np.zeros((n, 2, 2, 2)), np.zeros((n, 2, 2)), np.zeros((n, 2)))
     shared = np.zeros(n)
     n_responses, n_periods = np.zeros(n, dtype=np.int64), np.zeros(n, dtype=np.int64)
@@ -87,6 +88,7 @@ def unite_forms(
         own_precision[rows] += form.prior_precision
         own_shift[rows] += form.prior_shift
         weight[rows] += form.weight
+        own_weight[rows] += form.weight if form.prior_weight is None else form.prior_weight
         n_responses[rows] += form.n_responses
         n_periods[rows] += form.n_periods
         if form.shared is not None:
@@ -104,11 +106,12 @@ def unite_forms(
         shared = np.where(known, shared, removable)
     prior_precision = inverse(prior_covariance)
     item_level = len(forms) > 1 or (sum(len(f.periods) for f in forms) == 1 and not literal)
-    if item_level and known.any():
-        mean_precision = own_precision[known] / weight[known, None, None]
-        prior_precision[known] = mean_precision
-        prior_covariance[known] = inverse(mean_precision)
-        prior_mean[known] = times(prior_covariance[known], own_shift[known] / weight[known, None])
+    told = own_weight > 0
+    if item_level and told.any():
+        mean_precision = own_precision[told] / own_weight[told, None, None]
+        prior_precision[told] = mean_precision
+        prior_covariance[told] = inverse(mean_precision)
+        prior_mean[told] = times(prior_covariance[told], own_shift[told] / own_weight[told, None])
     doubts = list(extra)
     for form in forms:
         if form.model != newest.model:
@@ -188,6 +191,17 @@ def _predict(population: Population, X: Array, newest: FormTotals) -> tuple[Arra
     return mean, covariance
 
 
+def _form_priors(form: FormTotals, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+    """Precisions and means of the priors of some items: their periods' average, or the form's population."""
+    weight = form.weight if form.prior_weight is None else form.prior_weight
+    told = weight[rows] > 0
+    mean, covariance = consensus_population(form).predict(form.X[rows])
+    precision, at = inverse(covariance), rows[told]
+    precision[told] = form.prior_precision[at] / weight[at, None, None]
+    mean[told] = times(inverse(precision[told]), form.prior_shift[at] / weight[at, None])
+    return precision, mean
+
+
 def _carry_location(
     form: FormTotals,
     newest: FormTotals,
@@ -218,8 +232,7 @@ def _carry_location(
         )
     if not rows.size:
         return doubts
-    prior = form.prior_precision[old] / form.weight[old, None, None]
-    prior_mean = times(inverse(prior), form.prior_shift[old] / form.weight[old, None])
+    prior, prior_mean = _form_priors(form, old)
     total = form.precision[old] + prior
     fine = np.linalg.eigvalsh(symmetric(total))[:, 0] > 0
     old, rows, prior, prior_mean, total = old[fine], rows[fine], prior[fine], prior_mean[fine], total[fine]

@@ -22,6 +22,7 @@ from concal.combine.gaussian import (
     symmetric,
     times,
 )
+from concal.combine.guided import guide_contribution
 from concal.combine.moments import Moments, item_moments
 from concal.combine.sharpened import likelihood_factors, sharpen, sharpen_linked
 from concal.combine.wobble import metric_wobble, without_wobble
@@ -70,6 +71,8 @@ class GroupSummary:
     curvature : (items, 3)
         Shape of that posterior beyond its Gaussian, see `concal.combine.curved`. These three are None in banks written
         before they existed.
+    guided : bool
+        The items had priors of their own instead of the population model, so the period says nothing about it.
     """
 
     name: str
@@ -98,6 +101,7 @@ class GroupSummary:
     own_mean: Array | None = None
     own_precision: Array | None = None
     curvature: Array | None = None
+    guided: bool = False
 
     @property
     def n_items(self) -> int:
@@ -191,7 +195,8 @@ def summarise_period(
     for name, group in calibration.groups.items():
         C = shared[calibration.dimensions.index(group.dimension)]
         hyperprior = np.asarray(calibration.beta_prior_precision[name], dtype=np.float64)
-        warnings.extend(collapsed(group))
+        if group.guide_mean is None:
+            warnings.extend(collapsed(group))
         groups[name] = _summarise_group(
             group, hyperprior, constants[name], which, own[name], linked[name], ess[name], C, correct, literal
         )
@@ -252,7 +257,13 @@ def _summarise_group(
     population = population_moments(group, hyperprior, link, which, correct=correct, literal=literal)
     same = link is None and which is None
     alone = population if same else population_moments(group, hyperprior, None, None, correct=correct, literal=literal)
-    m, Omega = prior_contribution(group.X, population, correct, None)
+    guided = group.guide_mean is not None
+    if guided:
+        m, Omega = guide_contribution(group, link, which, None)
+        own_m, own_Omega = guide_contribution(group, None, None, C)
+    else:
+        m, Omega = prior_contribution(group.X, population, correct, None)
+        own_m, own_Omega = prior_contribution(group.X, alone, correct, C)
     sharp = sharpen(group, own, ess) if correct else None
     exact = exact_linked = np.zeros(group.n_items, dtype=bool)
     own_mean, own_covariance, mean, covariance = own.mean, own.covariance, linked.mean, linked.covariance
@@ -261,14 +272,13 @@ def _summarise_group(
         mean, covariance, exact_linked = sharpen_linked(sharp, own, linked, None if link is None else link[0])
     n_linked = np.minimum(ess, s)
     Lambda = _precision(covariance, n_linked, s, p, correct, exact_linked)
-    own_m, own_Omega = prior_contribution(group.X, alone, correct, C)
     own_covariance = without_wobble(own_mean, own_covariance, C)
     own_Lambda = _precision(own_covariance, ess, all_draws, p, correct, exact)
     seen = group.n_responses > 0
     Lambda = np.where(seen[:, None, None], Lambda, Omega)
     Q = np.where(seen[:, None, None], own_Lambda - own_Omega, 0.0)
     h = np.where(seen[:, None], times(own_Lambda, own_mean) - times(own_Omega, own_m), 0.0)
-    if not literal:
+    if not literal and not guided:
         Q, h, _ = conditional_factors(group, alone.b, own_mean, own_Lambda, Q, h, seen & ~exact)
     if sharp is not None:
         sharp_Q, sharp_h = likelihood_factors(sharp, own_covariance)
@@ -300,6 +310,7 @@ def _summarise_group(
         own_mean=own_mean,
         own_precision=own_Lambda,
         curvature=settle(own.curvature, ess, own_mean, own_covariance, Q),
+        guided=guided,
     )
 
 

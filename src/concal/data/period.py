@@ -13,6 +13,20 @@ from concal.response import ResponseModel
 
 
 @dataclass(frozen=True)
+class Guide:
+    """What the bank knew about a group's items before the period: a Gaussian prior each, on the bank's metric.
+
+    Attributes
+    ----------
+    mean : (items, parameters) float64
+    covariance : (items, parameters, parameters) float64
+    """
+
+    mean: npt.NDArray[np.float64]
+    covariance: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
 class GroupData:
     """Items and responses of one group.
 
@@ -30,6 +44,8 @@ class GroupData:
         Index into `PeriodData.person_ids` and into `item_ids`.
     score : (responses,) float64
         As given.
+    guide : Guide or None
+        Priors of the items, for a guided calibration; None: the group's population model is their prior.
     """
 
     name: str
@@ -41,6 +57,7 @@ class GroupData:
     person: npt.NDArray[np.int32]
     item: npt.NDArray[np.int32]
     score: npt.NDArray[np.float64]
+    guide: Guide | None = None
 
 
 @dataclass(frozen=True)

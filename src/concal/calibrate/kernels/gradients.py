@@ -9,12 +9,12 @@ from concal.response.compiled import kernel
 
 @kernel
 def add_gradients(
-    n: int, x: Any, acc: Any, precision: Any, mean: Any, chains: int, sums: Any, lo: int, hi: int
+    n: int, x: Any, acc: Any, precision: Any, prior_of: Any, mean: Any, chains: int, sums: Any, lo: int, hi: int
 ) -> None:
     r"""Add every chain's [x, l, q, x x', x l', x q'] of items lo..hi to `sums` (items, 3 n + 3 n^2).
 
     l is the gradient of the log-likelihood, which `acc` (rows 0..hi-lo) holds at x, and
-    :math:`q = -\Sigma^{-1}(x - X\beta)` that of the prior.
+    :math:`q = -\Sigma^{-1}(x - X\beta)` that of the prior, whose precision is number prior_of[i] of `precision`.
     """
     square = n * n
     for i in range(lo, hi):
@@ -22,7 +22,7 @@ def add_gradients(
             for u in range(n):
                 prior = 0.0
                 for v in range(n):
-                    prior -= precision[0, u, v, c] * (x[i, v, c] - mean[i, v, c])
+                    prior -= precision[prior_of[i], u, v, c] * (x[i, v, c] - mean[i, v, c])
                 likelihood = acc[i - lo, 1 + u, c]
                 sums[i, u] += x[i, u, c]
                 sums[i, n + u] += likelihood
