@@ -417,6 +417,7 @@ def test_priors_from_the_bank(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored.guide_mean, group.guide.mean)
     np.testing.assert_array_equal(stored.guide_covariance, group.guide.covariance)
     assert stored.guide_link is not None
+    assert bank.periods()["prior"].to_list() == ["population", "bank"]
     for method in ("analytic", "joint"):
         bank.combine(method=method)
         assert np.isfinite(bank.consensus().groups["essay"].mean).all()

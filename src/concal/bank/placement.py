@@ -69,6 +69,7 @@ def period_info(calibration: Calibration, checked: CheckedPeriod | None) -> dict
         "n_draws": calibration.n_draws,
         "engine": calibration.engine,
         "seed": calibration.seed,
+        "prior": "bank" if any(g.guide_mean is not None for g in calibration.groups.values()) else "population",
         "converged": convergence.converged,
         "seconds": _finite(convergence.seconds),
         "added": now(),
