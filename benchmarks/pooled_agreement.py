@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--selection", choices=("adaptive", "adaptive_within"), default="adaptive")
     parser.add_argument("--prior", choices=("population", "bank"), default="population")
+    parser.add_argument("--tilt", type=int, default=2, help="tilting passes of the joint method")
     parser.add_argument("--draws", type=int, default=2000)
     parser.add_argument("--grid-metric", default="ref")
     parser.add_argument("--csv", type=Path, help="also write the tables here")
@@ -56,7 +57,7 @@ def main() -> None:
     for period in periods:
         prepared = data[period]
         if options.prior == "bank" and pairs:
-            prepared = guide_period(prepared, concal.combine(pairs, method="joint").groups)
+            prepared = guide_period(prepared, concal.combine(pairs, method="joint", spec=spec.consensus).groups)
         fit = fits[period] = calibrate_period(prepared, spec, period=period, seed=options.seed)
         say(f"{period}: {prepared.n_responses} responses, {fit.convergence}", started)
         first = period == reference
@@ -65,7 +66,7 @@ def main() -> None:
     results = {
         "literal": concal.combine(pairs, method="analytic", literal=True),
         "analytic": concal.combine(pairs, method="analytic"),
-        "joint": concal.combine(pairs, method="joint"),
+        "joint": concal.combine(pairs, method="joint", spec=spec.consensus),
     }
     say("combined", started)
     longer = with_options(programme.spec, options, factor=2)
@@ -95,6 +96,7 @@ def with_options(spec: concal.Spec, options: argparse.Namespace, factor: int = 1
     """The programme's spec with longer runs, so that Monte Carlo error does not decide."""
     content = spec.model_dump(mode="json", exclude_none=True)
     content["calibration"] |= {"draws": factor * options.draws, "min_ess": 0.4 * factor * options.draws}
+    content["consensus"] |= {"tilt": options.tilt}
     content["linking"] |= {"grid_metric": options.grid_metric}
     return concal.Spec.parse(content)
 

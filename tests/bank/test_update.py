@@ -418,6 +418,8 @@ def test_priors_from_the_bank(tmp_path: Path) -> None:
     np.testing.assert_array_equal(stored.guide_covariance, group.guide.covariance)
     assert stored.guide_link is not None
     assert bank.periods()["prior"].to_list() == ["population", "bank"]
+    add(bank, "Q1", 0, calibrator=watched, replace=True)  # the only period that tells the population goes on telling it
+    assert all(g.guide is None for g in seen["Q1"].groups.values())
     for method in ("analytic", "joint"):
         bank.combine(method=method)
         assert np.isfinite(bank.consensus().groups["essay"].mean).all()

@@ -9,7 +9,7 @@ from programme import simulate_period
 from concal.calibrate.expansion import expand
 from concal.calibrate.guide import _derivatives, _draw_link, _quadratic, draw_links, prior_mean, prior_precision
 from concal.calibrate.known import INFLATION, guide_period
-from concal.calibrate.layout import lay_out
+from concal.calibrate.layout import lay_out, standardise
 from concal.calibrate.period import calibrate_period
 from concal.calibrate.state import initial_state
 from concal.combine.result import GroupConsensus
@@ -247,3 +247,22 @@ def test_guides_come_from_the_consensus_and_new_items_from_its_population():
         np.testing.assert_allclose(guide.mean[j], known.beta[0])
         np.testing.assert_allclose(guide.covariance[j], known.sigma + known.beta_covariance)
     assert made.groups["h"].guide is None  # other features: its population is learned anew
+
+
+def test_convergence_is_judged_on_what_is_sampled(calibrated):
+    """Coefficients of guided groups only describe their items; the link to the bank must have converged."""
+    _, _, fit = calibrated[0]
+    assert all(g.population_ess == {} for g in fit.groups.values())
+    assert fit.convergence.min_ess_population > 150
+
+
+def test_a_guided_group_may_have_fewer_items_than_features():
+    period, _ = guided()
+    g = period.groups["g"]
+    X = np.column_stack([np.ones(30), np.zeros(30), np.full(30, 0.1), np.random.default_rng(1).normal(size=(30, 40))])
+    wide = replace(g, X=X, features=("1", *(f"x{k}" for k in range(42))))
+    fit = calibrate_period(replace(period, groups={**period.groups, "g": wide}), spec_for(period), seed=1)
+    assert np.isfinite(fit.groups["g"].beta).all()
+    flat = standardise(X)
+    assert not flat.X[:, 1:3].any()
+    assert np.isfinite(np.linalg.inv(flat.to_user)).all()

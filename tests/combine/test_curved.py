@@ -26,25 +26,30 @@ def log_skewed(z, gamma):
     return norm.logpdf(own) + slope_h(own, gamma)
 
 
+def with_omega(shape):
+    """Shapes without a share of the likelihood are all likelihood."""
+    return (*shape, 1.0) if len(shape) == 3 else tuple(shape)
+
+
 def log_curved(x, mean, covariance, shape):
     """Log of the curved density at points x (n, p), written from its definition."""
-    kappa, skew_l, skew_d = shape
+    kappa, skew_l, skew_d, omega = with_omega(shape)
     p = mean.size
     others = [0, *range(2, p)]
     variance = covariance[1, 1]
     slope = covariance[others, 1] / variance
     given = covariance[np.ix_(others, others)] - variance * np.outer(slope, slope)
-    s = np.exp(-0.5 * kappa**2 * variance)
-    given[0] *= s
-    given[:, 0] *= s
-    given[0, 0] *= s**2  # twice in rows and columns gives s^2; d's variance needs s^4
+    given[0, 1:] *= np.exp(-0.5 * kappa**2 * variance * (3 - 2 / omega))
+    given[1:, 0] = given[0, 1:]
+    given[0, 0] *= np.exp(-2 * kappa**2 * variance * (2 - 1 / omega))
     z = (x[:, 1] - mean[1]) / np.sqrt(variance)
     r = x[:, others] - mean[others] - slope * (x[:, 1:2] - mean[1])
-    r[:, 0] *= np.exp(kappa * (x[:, 1] - mean[1]))
+    growth = 1 - omega + omega * np.exp(2 * kappa / omega * (x[:, 1] - mean[1]))
+    r[:, 0] *= np.sqrt(growth)
     gaussian = -0.5 * np.einsum("na,ab,nb->n", r, np.linalg.inv(given), r)
     zd = r[:, 0] / np.sqrt(given[0, 0])
     skewed = log_skewed(z, skew_l) + log_skewed(zd, skew_d) - norm.logpdf(zd)
-    return gaussian + skewed + kappa * (x[:, 1] - mean[1])
+    return gaussian + skewed + 0.5 * np.log(growth)
 
 
 def brute_force(mean, precision, shape, G, g):
@@ -82,7 +87,7 @@ def moments(mean, precision, shape, G, g):
         np.array([0, 1]),
         mean[None],
         precision[None],
-        np.asarray(shape, float)[None],
+        np.array([with_omega(shape)]),
         G[None],
         g[None],
         out_mean,
@@ -92,8 +97,14 @@ def moments(mean, precision, shape, G, g):
     return out_mean[0], out_covariance[0], bool(ok[0])
 
 
+SHAPES = [
+    *((0.8, 0, 0), (0, -0.4, 0), (0, 0, 0.5), (0.8, -0.4, 0.5), (-0.5, 0.6, -0.8)),
+    *((0.4, 0, 0, 0.5), (0.3, -0.2, 0.1, 0.4)),
+]
+
+
 @pytest.mark.parametrize("p", [2, 3])
-@pytest.mark.parametrize("shape", [(0.8, 0, 0), (0, -0.4, 0), (0, 0, 0.5), (0.8, -0.4, 0.5), (-0.5, 0.6, -0.8)])
+@pytest.mark.parametrize("shape", SHAPES)
 def test_moments_equal_brute_force(p, shape):
     for seed in range(3):
         mean, precision, G, g = example(seed, p)
@@ -114,9 +125,15 @@ def test_without_shape_nothing_changes(p):
     np.testing.assert_allclose(found_covariance, np.linalg.inv(G), rtol=2e-5, atol=1e-8)
 
 
-@pytest.mark.parametrize(("shape", "close"), [((0.8, 0, 0), 2e-5), ((0, -0.5, 0.5), 1e-3), ((0.8, -0.5, 0.5), 0.06)])
+CLOSE = [((0.8, 0, 0), 2e-5), ((0, -0.5, 0.5), 1e-3), ((0.8, -0.5, 0.5), 0.06), ((0.4, 0, 0, 0.5), 5e-3)]
+
+
+@pytest.mark.parametrize(("shape", "close"), CLOSE)
 def test_curved_density_has_the_moments_of_the_gaussian(shape, close):
-    """Exactly with curvature or skewness alone; nearly with both, as log a's skewness changes E exp(-2 kappa log a)."""
+    """Exactly with curvature or skewness alone; nearly with both, as log a's skewness changes E exp(-2 kappa log a).
+
+    With a prior's share to second order.
+    """
     mean, precision, _, _ = example(3, 3)
     found_mean, found_covariance, ok = moments(mean, precision, shape, precision, precision @ mean)
     sd = np.sqrt(np.diag(np.linalg.inv(precision)))
@@ -155,7 +172,17 @@ def test_several_curved_densities_multiply():
     G = precision.sum(axis=0) + np.diag([1.0, 10.0])
     g = np.einsum("mab,mb->a", precision, mean)
     out_mean, out_covariance, ok = np.empty((1, 2)), np.empty((1, 2, 2)), np.zeros(1, dtype=bool)
-    curved_moments(np.array([0, 3]), mean, precision, np.array(shapes), G[None], g[None], out_mean, out_covariance, ok)
+    curved_moments(
+        np.array([0, 3]),
+        mean,
+        precision,
+        np.array([with_omega(s) for s in shapes]),
+        G[None],
+        g[None],
+        out_mean,
+        out_covariance,
+        ok,
+    )
     assert ok[0]
     u = np.stack(np.meshgrid(*[np.linspace(-6.5, 6.5, 161)] * 2, indexing="ij"), -1).reshape(-1, 2)
     x = np.linalg.solve(G, g) + u @ np.linalg.cholesky(np.linalg.inv(G)).T

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from gaussian_worlds import Measured, calibration_from, constant_link, make_world
 
+from concal.calibrate.known import INFLATION
 from concal.combine import joint, tilting
 from concal.combine.factors import GroupFactors
 from concal.combine.joint import JointOptions
@@ -61,10 +62,15 @@ def skewed_programme():
 OPTIONS = {"fixed_links": True, "robust": False, "draws": 4}
 
 
+def consensus_of(world, pairs, tilt):
+    """Joint consensus of the one group, links and population known."""
+    options = JointOptions(fixed_population={"g": (world.beta, world.sigma)}, **OPTIONS)
+    return combine(pairs, method="joint", spec=ConsensusSpec(tilt=tilt), options=options).groups["g"]
+
+
 def errors(world, pairs, mean, sd, tilt):
     """RMS error of posterior means and spread of SD ratios, against the exact pooled posterior (items, parameters)."""
-    options = JointOptions(fixed_population={"g": (world.beta, world.sigma)}, **OPTIONS)
-    g = combine(pairs, method="joint", spec=ConsensusSpec(tilt=tilt), options=options).groups["g"]
+    g = consensus_of(world, pairs, tilt)
     k = mean.shape[1]
     return np.sqrt((((g.mean[:, :k] - mean) / sd) ** 2).mean(axis=0)), g.sd[:, :k] / sd
 
@@ -82,8 +88,13 @@ def test_skewed_likelihoods_are_refitted(skewed_programme):
 @pytest.fixture(scope="module")
 def curved_programme():
     """150 2PL items, 4 periods of 60 answers at known abilities: d is known the better, the steeper the item."""
+    return curved_periods(60)
+
+
+def curved_periods(answers, guided=False):
+    """Exact posteriors of 2PL items; guided: later periods under priors from the consensus before them."""
     rng = np.random.default_rng(52)
-    n, M, S, answers = 150, 4, 2000, 60
+    n, M, S = 150, 4, 2000
     world = make_world(seed=52, n_items=n, n_periods=1, n_features=1, share=1.0)
     sigma = np.diag([1.0, 0.09])
     world = replace(world, beta=np.zeros((1, 2)), sigma=sigma)
@@ -98,16 +109,25 @@ def curved_programme():
         theta = xi[:, :1] + rng.normal(size=(n, answers))
         right = rng.random((n, answers)) < 1 / (1 + np.exp(-np.exp(xi[:, 1:]) * (theta - xi[:, :1])))
         draws = np.empty((S, n, 2))
+        known = consensus_of(world, pairs, 1) if guided and pairs else None
         for j in range(n):
             eta = np.exp(points[:, 1:]) * (theta[j] - points[:, :1])
             likelihood = (right[j] * eta - np.logaddexp(0, eta)).sum(axis=1)
             total[j] += likelihood
-            w = np.exp(prior + likelihood - (prior + likelihood).max())
+            own = prior
+            if known is not None:
+                gap = points - known.mean[j]
+                own = -0.5 * np.einsum("na,ab,nb->n", gap, np.linalg.inv(INFLATION * known.covariance[j]), gap)
+            w = np.exp(own + likelihood - (own + likelihood).max())
             u = rng.permutation((np.arange(S) + rng.random(S)) / S)
             chosen = np.searchsorted(np.cumsum(w) / w.sum(), u).clip(max=w.size - 1)
             draws[:, j] = points[chosen] + (rng.random((S, 2)) - 0.5) * step
         period = Measured(f"P{m + 1}", world.item_ids, world.X, np.zeros((n, 2)), np.zeros((n, 2, 2)), 1.0, 0.0)
         calibration = calibration_from(world, period, draws, np.zeros((S, 1, 2)), np.repeat(sigma[None], S, 0))
+        if known is not None:
+            told = {"guide_mean": known.mean, "guide_covariance": INFLATION * known.covariance}
+            group = replace(calibration.groups["g"], **told, guide_link=np.zeros((4, S // 4, 2)))
+            calibration = replace(calibration, groups={"g": group})
         pairs.append((calibration, constant_link(period, S)))
     w = np.exp(total - total.max(axis=1, keepdims=True))
     w /= w.sum(axis=1, keepdims=True)
@@ -122,6 +142,16 @@ def test_curved_likelihoods_are_refitted(curved_programme):
     assert (after < 0.12).all()
     np.testing.assert_allclose(ratio.mean(axis=0), 1.0, atol=0.03)
     assert abs(ratio[:, 0].mean() - 1.0) < 0.015
+
+
+def test_guided_periods_of_few_answers_are_refitted():
+    """Ten answers a period: the prior counts as much as the likelihood, and only the likelihood bends."""
+    programme = curved_periods(10, guided=True)
+    before, _ = errors(*programme, 0)
+    after, ratio = errors(*programme, 1)
+    assert (after < 0.5 * before).all()
+    assert (after < 0.1).all()
+    np.testing.assert_allclose(ratio.mean(axis=0), 1.0, atol=0.04)
 
 
 def analytic_errors(pairs, mean, sd, tilt):

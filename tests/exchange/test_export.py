@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,12 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.bank.exchange.arviz import read_arviz, write_arviz
+from concal.bank.exchange.draws import calibration_from_draws
 from concal.bank.exchange.export import neutral, read_export
 from concal.bank.exchange.legacy import legacy_calibration
 from concal.bank.exchange.software import catsim_matrix, read_mirt
-from concal.errors import BankError
+from concal.errors import BankError, DataError
 from concal.spec import Spec
 
 SPEC = Spec.parse(
@@ -158,6 +161,27 @@ def test_arviz_round_trip_of_a_period(bank: Bank, tmp_path: Path, suffix: str) -
         assert group.item_ids == theirs.groups[name].item_ids
         np.testing.assert_array_equal(group.n_responses, theirs.groups[name].n_responses)
     np.testing.assert_allclose(bank.items()["mean"], other.items()["mean"], atol=1e-12)
+
+
+@pytest.mark.parametrize("suffix", ["nc", "zarr"])
+def test_arviz_round_trip_keeps_priors_from_the_bank(bank: Bank, tmp_path: Path, suffix: str) -> None:
+    made = bank.calibration("old")
+    group = made.groups["essay"]
+    n, p = group.n_items, len(group.model.parameters)
+    told = {
+        "guide_mean": np.random.default_rng(1).normal(size=(n, p)),
+        "guide_covariance": np.broadcast_to(0.2 * np.eye(p) + 0.1, (n, p, p)).copy(),
+        "guide_link": np.random.default_rng(2).normal(0, 0.1, (*group.xi.shape[:2], 2)),
+    }
+    guided = replace(made, groups={**made.groups, "essay": replace(group, **told)})
+    path = write_arviz(guided, tmp_path / f"draws.{suffix}")
+    back, _ = read_arviz(path, "old", SPEC)
+    for name, value in told.items():
+        np.testing.assert_array_equal(getattr(back.groups["essay"], name), value)
+    assert back.groups["cloze"].guide_mean is None
+    half = {f"xi_{name}": g.xi for name, g in guided.groups.items()} | {"guide_mean_essay": told["guide_mean"]}
+    with pytest.raises(DataError, match=r"guide_covariance_essay.*is missing"):
+        calibration_from_draws("old", half, SPEC, item_ids={name: g.item_ids for name, g in guided.groups.items()})
 
 
 def test_arviz_consensus(bank: Bank, tmp_path: Path) -> None:

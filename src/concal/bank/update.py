@@ -18,12 +18,13 @@ from concal.bank.manifest import Snapshot
 from concal.bank.persons import returning
 from concal.bank.placement import Placement, period_info, refuse_known
 from concal.bank.progress import Clock, Progress, Update
-from concal.bank.results import read_consensus
+from concal.bank.results import read_consensus, read_summary
 from concal.bank.shelf import Shelf, fingerprint
 from concal.bank.store import Store
 from concal.bank.tables import read_calibration, write_calibration
 from concal.calibrate.known import guide_period
 from concal.calibrate.result import Calibration
+from concal.combine.result import GroupConsensus
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.period import PeriodData
 from concal.data.read import Table, read_responses
@@ -113,7 +114,7 @@ def add(
     run = calibrator or _engine()
     data = checked.data
     if used.calibration.prior == "bank" and head.periods:
-        data = guide_period(data, read_consensus(reader, joint=False).groups)
+        data = guide_period(data, _known(store, head, period))
     identity = fingerprint(data, used, seed, getattr(run, "__qualname__", type(run).__name__))
     shelf = Shelf(store, period, identity)
     try:
@@ -146,6 +147,15 @@ def add(
         raise
     shelf.clear()
     return update
+
+
+def _known(store: Store, head: Snapshot, period: str) -> dict[str, GroupConsensus]:
+    """What the bank knows, by group; a replaced period that told a group's population goes on telling it."""
+    known = dict(read_consensus(FolderReader(store, head.state), joint=False).groups)
+    if period in head.periods:
+        old = read_summary(FolderReader(store, head.periods[period].files)).groups
+        known = {name: group for name, group in known.items() if name not in old or old[name].guided}
+    return known
 
 
 def _engine() -> Calibrator:

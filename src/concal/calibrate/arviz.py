@@ -3,7 +3,8 @@ r"""A calibration as ArviZ data, for its summaries and plots.
 The group `posterior` holds, per item group g, ``xi_g`` (chain, draw, item, parameter), ``beta_g`` (chain, draw,
 feature, parameter) and ``sigma_g`` (chain, draw, parameter, parameter), and over all groups ``correlation``,
 ``ability_mean`` and ``ability_sd``. Groups differ in items, parameters and features, so dimension names carry the
-group: ``item_g``, ``parameter_g``, ``parameter_g_`` (columns of Sigma), ``feature_g``.
+group: ``item_g``, ``parameter_g``, ``parameter_g_`` (columns of Sigma), ``feature_g``. A guided group also has its link
+to the bank's metric, ``guide_link_g``, and, in the diagnostics, its priors: ``guide_mean_g``, ``guide_covariance_g``.
 """
 
 from __future__ import annotations
@@ -71,6 +72,9 @@ def to_datatree(calibration: Calibration) -> xr.DataTree:
         for kind in ("rhat", "ess_bulk", "ess_tail"):
             found[f"{kind}_{name}"] = (per_item, getattr(group, kind))
         found[f"n_responses_{name}"] = (per_item[:1], group.n_responses)
+        if group.guide_mean is not None and group.guide_covariance is not None:
+            found[f"guide_mean_{name}"] = (per_item, group.guide_mean)
+            found[f"guide_covariance_{name}"] = ((*per_item, f"parameter_{name}_"), group.guide_covariance)
         coords |= {key: value for key, value in _group_coords(group).items() if key in per_item}
     diagnostics = xr.Dataset(found, coords=coords)
     return xr.DataTree.from_dict({"/posterior": posterior, "/diagnostics": diagnostics})
@@ -79,11 +83,14 @@ def to_datatree(calibration: Calibration) -> xr.DataTree:
 def _group_variables(group: GroupDraws) -> Mapping[str, Variable]:
     name = group.name
     item, parameter, feature = f"item_{name}", f"parameter_{name}", f"feature_{name}"
-    return {
+    found: dict[str, Variable] = {
         f"xi_{name}": (("chain", "draw", item, parameter), group.xi),
         f"beta_{name}": (("chain", "draw", feature, parameter), group.beta),
         f"sigma_{name}": (("chain", "draw", parameter, f"{parameter}_"), group.sigma),
     }
+    if group.guide_link is not None:
+        found[f"guide_link_{name}"] = (("chain", "draw", "link"), group.guide_link)
+    return found
 
 
 def _group_coords(group: GroupDraws) -> Mapping[str, npt.NDArray[Any]]:

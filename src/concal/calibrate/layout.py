@@ -132,13 +132,16 @@ def _balanced_chunks(start: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...
 
 
 def standardise(X: Array) -> Standardisation:
-    """Centre and scale every column but the intercept (the first)."""
+    """Centre and scale every column but the intercept (the first); a column that does not vary becomes zero."""
     centre, scale = X.mean(axis=0), X.std(axis=0)
-    centre[0], scale[0] = 0.0, 1.0
+    flat = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
+    scale[flat] = 1.0
+    centre[0], scale[0], flat[0] = 0.0, 1.0, False
     to_user = np.diag(1.0 / scale)
     to_user[0] = -centre / scale
     to_user[0, 0] = 1.0
     Xs = X @ to_user
+    Xs[:, flat] = 0.0
     singular, vectors = np.linalg.eigh(Xs.T @ Xs)
     return Standardisation(Xs, to_user, singular, vectors)
 

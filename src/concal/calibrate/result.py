@@ -86,7 +86,7 @@ class GroupDraws:
         return np.asarray(self.rhat.max(axis=1))
 
     def flat(self, name: str) -> Array:
-        """`xi`, `beta`, `sigma` or `beta_mean` as float64 with chains joined: (chain * draw, ...)."""
+        """`xi`, `beta`, `sigma`, `beta_mean` or `guide_link` as float64 with chains joined: (chain * draw, ...)."""
         values = getattr(self, name)
         return np.asarray(values, dtype=np.float64).reshape(-1, *values.shape[2:])
 

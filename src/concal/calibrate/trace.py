@@ -160,6 +160,8 @@ def population_vectors(layout: Layout, state: State) -> Array:
     """Population parameters that convergence is judged on, in the user's units, one row per lane."""
     parts = []
     for g, s in zip(layout.groups, state.groups, strict=True):
+        if g.guide is not None:
+            continue  # its coefficients only describe the items
         parts.append(_by_lane(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)))
         parts.append(s.sigma[:, *lower(g.p)])
     D = layout.D
@@ -176,6 +178,8 @@ def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> li
     """Readable names in the order of `population_vectors`."""
     names = []
     for g in layout.groups:
+        if g.guide is not None:
+            continue
         parameters = g.model.parameters
         names += [f"{g.name}: beta[{f},{p}]" for f in features[g.name] for p in parameters]
         names += [f"{g.name}: sigma[{parameters[i]},{parameters[j]}]" for i in range(g.p) for j in range(i + 1)]

@@ -5,7 +5,9 @@ Gaussian in (d, log a), even with hundreds of responses: the spread of d given l
 
 .. math:: d \mid \log a \sim N\big(\mu_d + b\,(\log a - \mu_a),\ v\, e^{-2\kappa (\log a - \mu_a)}\big),
 
-with a curvature :math:`\kappa` between .6 and .9 in what we measured (2pl, gpcm, ordered_beta). Where periods disagree
+with a curvature :math:`\kappa` between .6 and .9 in what we measured (2pl, gpcm, ordered_beta). Where an item had a
+prior of its own that counts beside the responses, only the likelihood's share :math:`\omega` of that precision grows,
+:math:`v^{-1} (1 - \omega + \omega e^{2\kappa(\log a - \mu_a)/\omega})`. Where periods disagree
 about d this matters: a flatter item explains the disagreement, so the pooled posterior moves log a down, which a
 product of Gaussians cannot do. With few responses log a, and d given log a, are skewed as well. A skewed standard
 density is
@@ -146,8 +148,8 @@ def curved_moments(start, mean, precision, shape, G, g, out_mean, out_covariance
         Densities of item j are start[j] .. start[j + 1].
     mean, precision : (densities, p), (densities, p, p)
         Their Gaussians: periods' posteriors of the item.
-    shape : (densities, 3)
-        As `settle` gives it.
+    shape : (densities, 4)
+        As `settle` gives it, and omega, the likelihood's share in the precision of d given log a.
     G, g : (items, p, p), (items, p)
         Precision, and precision times mean, of the Gaussian that is multiplied.
     ok : (items,) bool
@@ -185,13 +187,14 @@ def curved_moments(start, mean, precision, shape, G, g, out_mean, out_covariance
                 bounded = False
                 break
             variance = C[1, 1]
-            bend = shape[first + k, 0] ** 2 * variance
+            bend, rest = shape[first + k, 0] ** 2 * variance, 1.0 / shape[first + k, 3]
             for a in range(q):  # covariance of (e^{kappa (l - mean)} residual of d, residuals of the extras)
                 slope[k, a] = C[at[a], 1] / variance
                 for b in range(q):
                     times = (a == 0) + (b == 0)
                     residual = C[at[a], at[b]] - C[at[a], 1] * C[at[b], 1] / variance
-                    given[a, b] = residual * np.exp(-0.5 * bend * times * times)
+                    # E[s^(-times / 2)] over log a, to second order
+                    given[a, b] = residual * np.exp(-0.5 * bend * times * (times + 2.0 - 2.0 * rest))
             if not np.isfinite(invert(given, given_inverse[k], root)):
                 bounded = False
                 break
@@ -215,8 +218,10 @@ def curved_moments(start, mean, precision, shape, G, g, out_mean, out_covariance
             for k in range(count):
                 m = first + k
                 from_mean = l - mean[m, 1]
-                stretch = np.exp(shape[m, 0] * from_mean)
-                value += shape[m, 0] * from_mean
+                part = shape[m, 3]
+                square = 1.0 - part + part * np.exp(2.0 * shape[m, 0] / part * from_mean)
+                stretch = np.sqrt(square)
+                value += 0.5 * np.log(square)
                 value += _log_ratio(from_mean / sd_l[k], shape[m, 1], own_l[k, 0], own_l[k, 1])
                 for a in range(q):
                     eta[a] = mean[m, at[a]] + slope[k, a] * from_mean

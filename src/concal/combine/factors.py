@@ -156,14 +156,20 @@ def _arrange_group(
 
 
 def _location_factor(group: GroupSummary, p: int) -> tuple[Array, Array]:
-    """Factor of (d, log a) alone, from a form with another number of categories: the rest integrated out."""
+    """Factor of (d, log a) alone, from a form with another number of categories: the rest integrated out.
+
+    Under the period's prior; what a guided period was told is in no factor, so there it is the spread of its items.
+    """
     n, old = group.n_items, group.h.shape[1]
+    Omega, m = group.Omega, group.m
+    if group.guided:
+        Omega, m = np.repeat(np.linalg.inv(group.sigma)[None], n, axis=0), group.X @ group.b
     Q, h = np.zeros((n, p, p)), np.zeros((n, p))
     Q2, h2 = group.Q[:, :2, :2], group.h[:, :2]
     if old > 2:
-        inner = group.Q[:, 2:, 2:] + group.Omega[:, 2:, 2:]
+        inner = group.Q[:, 2:, 2:] + Omega[:, 2:, 2:]
         cross = group.Q[:, :2, 2:]
-        shift = group.h[:, 2:] + times(group.Omega[:, 2:, 2:], group.m[:, 2:])
+        shift = group.h[:, 2:] + times(Omega[:, 2:, 2:], m[:, 2:])
         back = np.linalg.solve(inner, np.concatenate([cross.transpose(0, 2, 1), shift[:, :, None]], axis=2))
         Q2 = symmetric(Q2 - cross @ back[:, :, :2])
         h2 = h2 - times(cross, back[:, :, 2])

@@ -18,6 +18,8 @@ from concal.combine.gaussian import feature_quadratic, from_log_cholesky, invers
 from concal.errors import DataError, first_few
 
 Array = npt.NDArray[np.float64]
+NO_WEIGHT = 1e-9
+"""Weights below it are what rounding leaves of retracted periods."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Population:
 def consensus_population(form: FormTotals, *, literal: bool = False) -> Population:
     """Beta* and Sigma* of one form of a group."""
     p = len(form.model.parameters)
-    if form.periods and form.period_weight <= 0:
+    if form.periods and form.period_weight <= NO_WEIGHT:
         raise DataError(
             f"group {form.name!r}: all its periods ({first_few(form.periods)}) were calibrated with priors from the "
             'bank, so nothing tells its population; replace one of them, added with calibration.prior = "population"'

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from concal.combine.cubic import CubicSums
 from concal.combine.form_totals import FormTotals
 from concal.combine.gaussian import inverse, symmetric, times
-from concal.combine.population import Population, consensus_population
+from concal.combine.population import NO_WEIGHT, Population, consensus_population
 from concal.combine.wobble import add_wobble, removable_share
 from concal.errors import DataError, first_few
 from concal.response import ResponseModel
@@ -106,7 +106,7 @@ def unite_forms(
         shared = np.where(known, shared, removable)
     prior_precision = inverse(prior_covariance)
     item_level = len(forms) > 1 or (sum(len(f.periods) for f in forms) == 1 and not literal)
-    told = own_weight > 0
+    told = own_weight > NO_WEIGHT
     if item_level and told.any():
         mean_precision = own_precision[told] / own_weight[told, None, None]
         prior_precision[told] = mean_precision
@@ -194,7 +194,7 @@ def _predict(population: Population, X: Array, newest: FormTotals) -> tuple[Arra
 def _form_priors(form: FormTotals, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
     """Precisions and means of the priors of some items: their periods' average, or the form's population."""
     weight = form.weight if form.prior_weight is None else form.prior_weight
-    told = weight[rows] > 0
+    told = weight[rows] > NO_WEIGHT
     mean, covariance = consensus_population(form).predict(form.X[rows])
     precision, at = inverse(covariance), rows[told]
     precision[told] = form.prior_precision[at] / weight[at, None, None]

@@ -37,6 +37,9 @@ LEAST = 0.3
 LARGEST_CHANGE = 1.5
 """Largest change of a variance by the last pass: it corrects by a few percent, or the quadrature failed."""
 
+STEEPEST = 1.25
+"""Largest kappa / omega: information about d grows at most with this power of a^2; more is noise in a small share."""
+
 WIDEST = 2.0
 """Variance of the consensus, in units of the period's own in any direction, up to which a factor is refitted. The shape
 of a posterior is known where its draws lie: that of a period whose small Sigma holds items tightly says nothing about
@@ -101,18 +104,31 @@ def _tilt_period(
     """Refit the factors of one period in place; which of them could be."""
     assert own.own_mean is not None
     assert own.own_precision is not None
-    assert own.curvature is not None
     n, rows = pairs.size, group.row[pairs]
     cavity, shift = _cavities(group, mode, name, pairs, link)
     G, g = cavity + base.Q[pairs], shift + base.h[pairs]
     alone = np.arange(n + 1, dtype=np.int64)
-    mean, covariance, fine = _moments(alone, own.own_mean[rows], own.own_precision[rows], own.curvature[rows], G, g)
+    mean, covariance, fine = _moments(alone, own.own_mean[rows], own.own_precision[rows], shapes(own, rows), G, g)
     fine &= _inside(G, own.own_precision[rows])
     k = np.flatnonzero(fine)
     tilted = inverse(covariance[k])
     Q[pairs[k]] = tilted - cavity[k]
     h[pairs[k]] = times(tilted, mean[k]) - shift[k]
     return fine
+
+
+def shapes(own: GroupSummary, rows: npt.NDArray[np.intp]) -> Array:
+    """Shapes of some items' posteriors as `curved_moments` reads them: omega is Q_dd over the posterior's precision.
+
+    Only guided items have priors that matter beside their responses; for others omega is one.
+    """
+    assert own.own_precision is not None
+    assert own.curvature is not None
+    omega = np.ones(rows.size)
+    if own.guided:
+        share = own.Q[rows, 0, 0] / own.own_precision[rows, 0, 0]
+        omega = np.clip(np.maximum(share, np.abs(own.curvature[rows, 0]) / STEEPEST), 1e-3, 1.0)
+    return np.column_stack([own.curvature[rows], omega])
 
 
 def _moments(
@@ -179,17 +195,16 @@ def _on_reference(
 ) -> tuple[Array, Array, Array] | None:
     """Periods' posteriors and shapes of every factor on the reference metric; None when no factor has a shape."""
     mean, precision = np.zeros((group.n_pairs, group.p)), np.zeros((group.n_pairs, group.p, group.p))
-    precision[:], shape, any_shape = np.eye(group.p), np.zeros((group.n_pairs, 3)), False
+    precision[:], shape, any_shape = np.eye(group.p), np.tile([0.0, 0.0, 0.0, 1.0], (group.n_pairs, 1)), False
     for m, summary in enumerate(summaries):
         own, pairs = summary.groups.get(name), np.flatnonzero(group.period == m)
         if own is None or own.own_precision is None or own.h.shape[1] != group.p or not pairs.size:
             continue
         assert own.own_mean is not None
-        assert own.curvature is not None
         rows, any_shape = group.row[pairs], True
         mean[pairs] = E[pairs] * own.own_mean[rows] + e[pairs]
         precision[pairs] = own.own_precision[rows] / (E[pairs][:, :, None] * E[pairs][:, None, :])
-        shape[pairs] = own.curvature[rows]
+        shape[pairs] = shapes(own, rows)
     return (mean, precision, shape) if any_shape else None
 
 

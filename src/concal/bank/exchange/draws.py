@@ -151,6 +151,13 @@ def _group(
     else:
         warnings.append(f"group {name!r} came without n_responses_{name}: every item counts alike as an anchor")
         counts = np.ones(n, dtype=np.int64)
+    guide: dict[str, Any] = {}
+    if f"guide_mean_{name}" in draws:
+        shapes = {"mean": (n, p), "covariance": (n, p, p), "link": (chains, n_draws, 2)}
+        missing = [f"guide_{key}_{name}" for key in shapes if f"guide_{key}_{name}" not in draws]
+        if missing:
+            raise DataError(f"group {name!r} has priors of its items, but {first_few(missing)} is missing")
+        guide = {f"guide_{key}": _shaped(draws, f"guide_{key}_{name}", shape) for key, shape in shapes.items()}
     mixing = diagnose(xi)
     return GroupDraws(
         name=name,
@@ -166,6 +173,7 @@ def _group(
         rhat=mixing.rhat,
         ess_bulk=mixing.ess_bulk,
         ess_tail=mixing.ess_tail,
+        **guide,
     )
 
 
