@@ -179,7 +179,11 @@ class Draft:
         if not self.head.periods or not self.head_totals.complete:
             return self.sum()
         assert self.head_totals.metric is not None
-        if bool(self.head_totals.metric.any()) != self.consensus_spec.shared_metric:
+        assert self.reference is not None
+        taken_out = bool(self.head_totals.metric.any())
+        wanted = self.consensus_spec.shared_metric
+        # a reference without wobble leaves nothing to take out: only then is its summary looked at
+        if taken_out != wanted and (taken_out or self.summary(self.reference).wobble.any()):
             return self.sum()
         return add_period(self.head_totals, summary)
 

@@ -28,21 +28,26 @@ Array = npt.NDArray[np.float64]
 INFLATION = 4.0
 
 
-class KnownGroup(Protocol):
-    """What is read of a consensus' group; see `concal.combine.result.GroupConsensus`."""
+class KnownItems(Protocol):
+    """Items of one group with a Gaussian each; see `concal.combine.result.GroupConsensus`."""
 
-    @property
-    def model(self) -> ResponseModel: ...  # noqa: D102
     @property
     def dimension(self) -> str: ...  # noqa: D102
     @property
-    def features(self) -> tuple[str, ...]: ...  # noqa: D102
+    def model(self) -> ResponseModel: ...  # noqa: D102
     @property
     def item_ids(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def mean(self) -> Array: ...  # noqa: D102
     @property
     def covariance(self) -> Array: ...  # noqa: D102
+
+
+class KnownGroup(KnownItems, Protocol):
+    """What a guided calibration reads of a consensus group: its items and their population."""
+
+    @property
+    def features(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
     def n_periods(self) -> npt.NDArray[np.int64]: ...  # noqa: D102
     @property

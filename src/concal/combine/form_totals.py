@@ -159,14 +159,14 @@ def scale_form(form: FormTotals, fade: float) -> FormTotals:
     """The form with all its periods discounted."""
     if fade == 1.0:
         return form
-    form = with_prior_weight(form)
+    form = replace(form, prior_weight=prior_weight(form))
     values = {name: getattr(form, name) * fade for name in _WEIGHTED}
     return replace(form, **values, item_weight=form.item_weight * fade, period_weight=form.period_weight * fade)
 
 
-def with_prior_weight(form: FormTotals) -> FormTotals:
-    """The form as banks have it today: before there were guided periods, every period had a prior contribution."""
-    return form if form.prior_weight is not None else replace(form, prior_weight=form.weight)
+def prior_weight(form: FormTotals) -> Array:
+    """Weights behind the prior contributions; before there were guided periods, every period had one."""
+    return form.weight if form.prior_weight is None else form.prior_weight
 
 
 def _grown(values: npt.NDArray[Number], n: int) -> npt.NDArray[Number]:
@@ -182,7 +182,7 @@ def accumulate(
 
     A guided period adds to the items' factors only: it was told about the population.
     """
-    form = with_prior_weight(form)
+    form = replace(form, prior_weight=prior_weight(form))
     place = {item: j for j, item in enumerate(form.item_ids)}
     new = [item for item in group.item_ids if item not in place]
     for item in new:

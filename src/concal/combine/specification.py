@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.combine.cubic import CubicSums
-from concal.combine.form_totals import FormTotals
+from concal.combine.form_totals import FormTotals, prior_weight
 from concal.combine.gaussian import inverse, symmetric, times
 from concal.combine.population import NO_WEIGHT, Population, consensus_population
 from concal.combine.wobble import add_wobble, removable_share
@@ -88,7 +88,7 @@ def unite_forms(
         own_precision[rows] += form.prior_precision
         own_shift[rows] += form.prior_shift
         weight[rows] += form.weight
-        own_weight[rows] += form.weight if form.prior_weight is None else form.prior_weight
+        own_weight[rows] += prior_weight(form)
         n_responses[rows] += form.n_responses
         n_periods[rows] += form.n_periods
         if form.shared is not None:
@@ -193,7 +193,7 @@ def _predict(population: Population, X: Array, newest: FormTotals) -> tuple[Arra
 
 def _form_priors(form: FormTotals, rows: npt.NDArray[np.intp]) -> tuple[Array, Array]:
     """Precisions and means of the priors of some items: their periods' average, or the form's population."""
-    weight = form.weight if form.prior_weight is None else form.prior_weight
+    weight = prior_weight(form)
     told = weight[rows] > NO_WEIGHT
     mean, covariance = consensus_population(form).predict(form.X[rows])
     precision, at = inverse(covariance), rows[told]

@@ -9,31 +9,21 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.known import KnownItems
 from concal.calibrate.result import Calibration
 from concal.errors import LinkError
 from concal.link.anchors import Candidates, Source, SourceGroup, find_anchors, period_source
 from concal.link.result import Link
 from concal.link.transform import linked_xi
-from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 
 
-class ConsensusGroup(Protocol):
+class ConsensusGroup(KnownItems, Protocol):
     """What linking reads of a consensus group."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
-    @property
-    def dimension(self) -> str: ...  # noqa: D102
-    @property
-    def model(self) -> ResponseModel: ...  # noqa: D102
-    @property
-    def item_ids(self) -> tuple[str, ...]: ...  # noqa: D102
-    @property
-    def mean(self) -> Array: ...  # noqa: D102
-    @property
-    def covariance(self) -> Array: ...  # noqa: D102
     @property
     def source(self) -> npt.NDArray[np.str_]: ...  # noqa: D102
     @property
