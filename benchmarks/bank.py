@@ -19,11 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from concal.bank.bank import Bank
-from concal.bank.commit import commit, successor
-from concal.bank.folder import FolderReader, FolderWriter
-from concal.bank.store import Transaction
-from concal.bank.tables import read_calibration, read_item_draws, write_calibration
+from concal.bank.store.commit import commit, successor
+from concal.bank.store.folder import FolderReader, FolderWriter
+from concal.bank.store.transaction import Transaction
+from concal.bank.tables.calibration import read_calibration, read_item_draws, write_calibration
 from concal.calibrate.result import Calibration, Convergence, GroupDraws
+from concal.metric import move_items
 from concal.response import make_model
 from concal.spec import Spec
 
@@ -37,7 +38,7 @@ def calibration(period: str, n_items: int, n_draws: int, seed: int) -> Calibrati
     model = make_model("2pl")
     rng = np.random.default_rng(seed)
     centre = np.random.default_rng(0).normal(0, [1.0, 0.3], (n_items, 2))
-    centre = model.change_metric(centre, np.exp(rng.normal(0, 0.1)), rng.normal(0, 0.2))
+    centre = move_items(centre, np.exp(rng.normal(0, 0.1)), rng.normal(0, 0.2))
     shape = (4, n_draws // 4)
     xi = rng.standard_normal((*shape, n_items, 2), dtype=np.float32) * np.float32(0.15) + centre.astype(np.float32)
     group = GroupDraws(

@@ -330,8 +330,8 @@ def write_tables(folder: Path, n_items: int, n_persons: int) -> None:
 
 def whole(threads: int, quick: bool) -> None:
     """3M responses from files to files, to the default targets."""
-    from concal.bank.folder import FolderWriter
-    from concal.bank.tables import write_calibration
+    from concal.bank.store.folder import FolderWriter
+    from concal.bank.tables.calibration import write_calibration
     from concal.calibrate.period import calibrate_period
     from concal.data.check import check_period
 

@@ -32,6 +32,7 @@ from concal.link import kernels
 from concal.link.criteria import Anchors, make_loss, make_quadrature
 from concal.link.period import link
 from concal.link.solve import Criterion, solve
+from concal.metric import move_items
 from concal.response import lanes, make_model
 from concal.response.compiled import kernel
 from concal.response.lanes import LANES, call_curve
@@ -75,7 +76,7 @@ def some_draws(n_anchors: int, n_draws: int, seed: int = 1) -> Anchors:
     rng = np.random.default_rng(seed)
     xi = np.stack([rng.normal(size=n_anchors), 0.3 * rng.normal(size=n_anchors)], axis=-1)
     ref = xi + 0.1 * rng.normal(size=(n_draws, n_anchors, 2))
-    foc = model.change_metric(xi, 1 / 1.2, -0.4) + 0.1 * rng.normal(size=(n_draws, n_anchors, 2))
+    foc = move_items(xi, 1 / 1.2, -0.4) + 0.1 * rng.normal(size=(n_draws, n_anchors, 2))
     return Anchors(model, model, ref, foc, np.ones(n_anchors))
 
 

@@ -1,12 +1,12 @@
 """Consensus against the pooled fit on simulated programmes: the tables of docs/validation.md.
 
-    python benchmarks/pooled_agreement.py --design dense --seed 1 --selection adaptive_within
+    python benchmarks/pooled_agreement.py --design dense --programme drift --seed 1 --selection adaptive_within
 
-Simulates four periods (two dimensions, 2pl + gpcm + ordered_beta, items chosen adaptively from the responses so far, of
-the programme or of the period only), calibrates each period alone, links and combines them (the paper's literal
-choices, `analytic`, `joint`), fits all periods at once with the same engine, and prints the comparisons of the
-validation protocol with recovery of the truth. `--prior bank` calibrates every period but the first with priors from
-the joint consensus of the periods before.
+Simulates four periods (items chosen adaptively from the responses so far, of the programme or of the period only),
+calibrates each period alone, links and combines them (paper, analytic, joint), fits all periods at once with the same
+engine, and prints the comparisons of the validation protocol with recovery of the truth. Programmes: `plain` (2pl, gpcm
+and ordered_beta on two dimensions), `drift` (20 % of the items jump by .6), `flat` (log a around -1.5), `models` (3pl,
+grm and beta). `--prior bank` calibrates every period but the first with priors from the joint consensus before it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,15 @@ import argparse
 import time
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 
 import concal
 from concal.calibrate.known import guide_period
 from concal.calibrate.period import calibrate_period
+from concal.calibrate.result import Calibration
+from concal.combine.combine import combine, place
+from concal.combine.factors.make import make_factors
 from concal.data.pool import pool_periods
 from concal.evaluate.agreement import agreement
 from concal.evaluate.pairs import compare_pairs
@@ -30,7 +34,21 @@ from concal.link.result import identity_link
 DESIGNS = {
     "dense": {"items": 600, "examinees": 3000, "responses_per_examinee": 36},
     "sparse": {"items": 2000, "examinees": 3000, "responses_per_examinee": 24},
-    "tiny": {"items": 150, "examinees": 600, "responses_per_examinee": 24},
+    "tiny": {"items": 120, "examinees": 400, "responses_per_examinee": 24, "periods": 2},
+}
+PROGRAMMES: dict[str, dict[str, float]] = {
+    "plain": {},
+    "drift": {"drift_share": 0.2, "drift_size": 0.6},
+    "flat": {"log_a": -1.5},
+    "models": {},
+}
+OTHER_MODELS = {
+    "bank": {"dimensions": ["comprehension", "production"]},
+    "groups": {
+        "choice": {"model": "3pl", "dimension": "comprehension", "features": "~ log_frequency + length"},
+        "rating": {"model": "grm", "categories": 4, "dimension": "production", "features": "~ length"},
+        "slider": {"model": "beta", "dimension": "comprehension", "features": "~ length"},
+    },
 }
 
 
@@ -38,67 +56,91 @@ def main() -> None:
     """Run one programme."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--design", choices=DESIGNS, default="tiny")
+    parser.add_argument("--programme", choices=PROGRAMMES, default="plain")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--selection", choices=("adaptive", "adaptive_within"), default="adaptive")
+    parser.add_argument("--selection", choices=("adaptive", "adaptive_within"), default="adaptive_within")
     parser.add_argument("--prior", choices=("population", "bank"), default="population")
-    parser.add_argument("--tilt", type=int, default=2, help="tilting passes of the joint method")
-    parser.add_argument("--draws", type=int, default=2000)
-    parser.add_argument("--grid-metric", default="ref")
+    parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--csv", type=Path, help="also write the tables here")
     options = parser.parse_args()
-    design = DESIGNS[options.design]
-    programme = concal.simulate_programme(periods=4, seed=options.seed, selection=options.selection, **design)
-    spec = with_options(programme.spec, options)
+    programme = simulate(options)
+    spec = with_draws(programme.spec, options.draws)
     started = time.monotonic()
     data = check_all(programme.responses, programme.items, spec)
-    periods = list(data)
-    reference = periods[0]
-    fits, pairs = {}, []
-    for period in periods:
-        prepared = data[period]
-        if options.prior == "bank" and pairs:
-            prepared = guide_period(prepared, concal.combine(pairs, method="joint", spec=spec.consensus).groups)
+    reference = next(iter(data))
+    fits: dict[str, Calibration] = {}
+    pairs, placed = [], []
+    for period, checked in data.items():
+        prepared = checked
+        if options.prior == "bank" and placed:
+            prepared = guide_period(prepared, combine(placed, method="joint").groups)
         fit = fits[period] = calibrate_period(prepared, spec, period=period, seed=options.seed)
-        say(f"{period}: {prepared.n_responses} responses, {fit.convergence}", started)
+        say(f"{period}: {prepared.n_responses} responses, {fit.convergence.sweeps} sweeps", started)
         first = period == reference
-        link = identity_link(period, fit.dimensions, fit.n_draws) if first else None
-        pairs.append((fit, link or concal.link(fit, fits[reference], spec=spec.linking)))
-    results = {
-        "literal": concal.combine(pairs, method="analytic", literal=True),
-        "analytic": concal.combine(pairs, method="analytic"),
-        "joint": concal.combine(pairs, method="joint", spec=spec.consensus),
-    }
-    say("combined", started)
-    longer = with_options(programme.spec, options, factor=2)
-    pooled = calibrate_period(pool_periods(data, reference), longer, period="pooled", seed=options.seed + 100)
-    say(f"pooled: {pooled.convergence}", started)
-    truth = programme.truth.items
+        link = identity_link(period, fit.dimensions, fit.n_draws) if first else concal.link(fit, fits[reference])
+        pairs.append((fit, link))
+        placed.append(place(make_factors(fit), link))
+    results = {} if options.prior == "bank" else {"paper": combine(pairs, method="paper")}
+    for method in ("analytic", "joint"):
+        results[method] = combine(placed, method=method)
+        say(f"{method} combined", started)
+    pooled_spec = with_draws(programme.spec, 2 * options.draws)
+    pooled = calibrate_period(pool_periods(data, reference), pooled_spec, period="pooled", seed=options.seed + 100)
+    say(f"pooled: {pooled.convergence.sweeps} sweeps", started)
+    show(results, pooled, fits, programme.truth.items, reference, options.csv)
+
+
+def simulate(options: argparse.Namespace) -> concal.simulate.Programme:
+    """The programme the options name."""
+    plan = {"periods": 4, **DESIGNS[options.design], **PROGRAMMES[options.programme]}
+    spec = concal.Spec.parse(OTHER_MODELS) if options.programme == "models" else None
+    return concal.simulate_programme(spec, seed=options.seed, selection=options.selection, **plan)
+
+
+def with_draws(spec: concal.Spec, draws: int) -> concal.Spec:
+    """The programme's spec with longer runs, so that Monte Carlo error does not decide."""
+    content = spec.model_dump(mode="json", exclude_none=True)
+    content["calibration"] |= {"draws": draws, "min_ess": 0.4 * draws}
+    return concal.Spec.parse(content)
+
+
+def show(
+    results: dict[str, concal.Consensus],
+    pooled: Calibration,
+    fits: dict[str, Calibration],
+    truth: pl.DataFrame,
+    reference: str,
+    csv: Path | None,
+) -> None:
+    """Print agreement, recovery, and distances in pooled SDs, of items that drift and of the others."""
+    drifting: set[str] = set()
     if "period" in truth.columns:
+        located = truth.filter(pl.col("parameter") == "d").group_by("item_id").agg(pl.col("value").n_unique())
+        drifting = set(located.filter(pl.col("value") > 1)["item_id"])
         truth = truth.filter(pl.col("period") == reference)
     tables = []
-    if options.prior == "bank":
-        del results["literal"]  # the paper's method has no such periods
     with pl.Config(tbl_rows=100, tbl_cols=20, tbl_width_chars=200, float_precision=4):
         for name, consensus in results.items():
             found = agreement(consensus, pooled, fits.values())
-            overall = found.overall.with_columns(pl.lit(name).alias("method"))
-            tables.append(overall)
+            tables.append(found.overall.with_columns(pl.lit(name).alias("method")))
             print(name, "warnings:", consensus.warnings, "fallback:", consensus.fallback_share)
             print(found.table.with_columns(pl.lit(name).alias("method")))
-            screened = compare_pairs(consensus, pooled, fits.values())
-            print(recovery(screened, truth, pooled))
+            pairs = compare_pairs(consensus, pooled, fits.values())
+            print(recovery(pairs, truth, pooled))
+            distances(pairs, drifting)
         print(pl.concat(tables))
-    if options.csv:
-        pl.concat(tables).write_csv(options.csv)
+    if csv:
+        pl.concat(tables).write_csv(csv)
 
 
-def with_options(spec: concal.Spec, options: argparse.Namespace, factor: int = 1) -> concal.Spec:
-    """The programme's spec with longer runs, so that Monte Carlo error does not decide."""
-    content = spec.model_dump(mode="json", exclude_none=True)
-    content["calibration"] |= {"draws": factor * options.draws, "min_ess": 0.4 * factor * options.draws}
-    content["consensus"] |= {"tilt": options.tilt}
-    content["linking"] |= {"grid_metric": options.grid_metric}
-    return concal.Spec.parse(content)
+def distances(pairs: pl.DataFrame, drifting: set[str]) -> None:
+    """Root-mean-square distance of the means in pooled SDs."""
+    z = pairs.with_columns(
+        ((pl.col("mean") - pl.col("pooled_mean")) / pl.col("pooled_sd")).alias("z"),
+        pl.col("item_id").is_in(list(drifting)).alias("drifts"),
+    )
+    rms = pl.col("z").pow(2).mean().sqrt().alias("distance in pooled SDs")
+    print(z.group_by("parameter", "drifts", maintain_order=True).agg(rms, pl.len()))
 
 
 def say(text: str, started: float) -> None:
@@ -107,4 +149,5 @@ def say(text: str, started: float) -> None:
 
 
 if __name__ == "__main__":
+    np.seterr(all="warn")
     main()

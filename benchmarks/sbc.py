@@ -49,7 +49,7 @@ from concal.calibrate.layout import lay_out
 from concal.calibrate.population import NU, _symmetric, draw_abilities, draw_beta, draw_sigma
 from concal.calibrate.sampler import NEWTON_START, Sampler
 from concal.calibrate.state import State
-from concal.calibrate.sweep import accumulators, item_accumulators
+from concal.calibrate.sweep import accumulators
 from concal.data.period import GroupData, PeriodData
 from concal.response import PopulationPrior, ResponseModel, make_model, model_class
 from concal.response.lanes import LANES
@@ -253,7 +253,7 @@ def backward_sweep(sampler: Sampler, rng: np.random.Generator) -> None:
     steps.persons(state)
     for k, (g, s) in enumerate(zip(layout.groups, state.groups, strict=True)):
         acc = accumulators(g, g.n_items)
-        item_accumulators(g, state.theta, s.par, steps.jacobians({k: s.xi})[k], acc, 0, g.n_items)
+        steps.likelihood.accumulate(state, k, s.xi, s.par, steps.jacobians({k: s.xi})[k], acc, 0, g.n_items)
         steps.item_ll[k] = np.ascontiguousarray(acc[:, 0])
     sampler.item_transport.move(state, steps, rng, adapting=False)
     for g, s in zip(layout.groups, state.groups, strict=True):

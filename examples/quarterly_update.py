@@ -14,7 +14,7 @@ programme = concal.simulate_programme(
 bank = concal.Bank.create("bank", programme.spec)
 for period, responses in programme.responses.items():
     update = bank.add(period, responses, programme.items, reason="quarterly update")
-    print(f"{period}: version {update.version}, {update.consensus.fallback_share:.1%} of items in the fallback")
+    print(f"{period}: version {update.version}, method {update.consensus.method}")
     for doubt in update.warnings:
         print("  doubt:", doubt)
 
@@ -24,8 +24,8 @@ moved = bank.drift()
 print(moved.filter(moved["drifted"]).select("item_id", "period", "direction", "score_shift", "q_value"))
 print("really drifted:", programme.truth.drift)
 
-# The joint method keeps links, items and population dependent; the analytic one is the default.
-analytic, joint = bank.consensus("analytic"), bank.consensus("joint")
+# The default method is joint: items, links and population together. The analytic one adds up sums over periods.
+joint, analytic = bank.consensus(), bank.consensus("analytic")
 for name, group in analytic.groups.items():
     ratio = (joint.groups[name].sd / group.sd).mean(axis=0)
     print(name, "SD joint / analytic", dict(zip(group.model.parameters, ratio.round(3).tolist(), strict=True)))

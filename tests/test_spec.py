@@ -64,6 +64,10 @@ def changed(path: str, value: object) -> dict:
         ("linking.power", 3, "linking.power: input should be less than or equal to 2, not 3"),
         ("linking.delta", math.nan, "linking.delta: "),
         ("calibration.draws", "many", "calibration.draws: input should be a valid integer"),
+        ("consensus.method", "tilted", "consensus.method: 'tilted' is not a choice"),
+        ("consensus.half_life", 0.0, "consensus.half_life: input should be greater than or equal to 0.01"),
+        ("consensus.tilt", 1, "consensus.tilt: unknown key"),
+        ("consensus.paper_draws", 10, "consensus.paper_draws: input should be greater than or equal to 50"),
         ("calibration.chains", 1, "calibration.chains: input should be greater than or equal to 2"),
     ],
 )
@@ -170,7 +174,15 @@ def specs(draw) -> Spec:
             )
         ),
         linking=draw(st.builds(LinkingSpec, delta=POSITIVE, draws=st.none() | st.integers(50, 5000))),
-        consensus=draw(st.builds(ConsensusSpec, half_life=st.none() | POSITIVE, finite_draw_correction=st.booleans())),
+        consensus=draw(
+            st.builds(
+                ConsensusSpec,
+                method=st.sampled_from(["joint", "analytic", "paper"]),
+                half_life=st.none() | st.floats(0.01, 1e6),
+                robust_links=st.booleans(),
+                paper_draws=st.integers(50, 5000),
+            )
+        ),
     )
 
 

@@ -19,7 +19,7 @@ _PUBLIC = {
     "calibrate": "concal.calibrate.period",
     "link": "concal.link.period",
     "link_parameters": "concal.link.parameters",
-    "combine": "concal.combine.periods",
+    "combine": "concal.combine.combine",
     "fit_pooled": "concal.evaluate.pooled",
     "agreement": "concal.evaluate.agreement",
     "simulate_programme": "concal.simulate",

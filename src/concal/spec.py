@@ -104,10 +104,16 @@ class LinkingSpec(_Section):
     )
     nodes: int = Field(default=61, ge=5, description="Quadrature nodes.")
     node_range: float = Field(default=6.0, gt=0, description="Nodes span [-range, range], with normal weights.")
-    weights: Literal["responses", "unit"] = Field(default="responses", description="Weight of an anchor.")
+    weights: Literal["harmonic", "counts", "unit"] = Field(
+        default="harmonic",
+        description="Weight of an anchor: n n' / (n + n') of its responses on the two sides, their plain sum, or one.",
+    )
     max_rhat: float = Field(default=1.05, gt=1.0, description="Anchors above this R-hat in either period are dropped.")
     purify_share: float = Field(
         default=0.10, ge=0, lt=0.5, description="Share of anchors a purification round may drop."
+    )
+    purify_of: Literal["left", "all"] = Field(
+        default="left", description="The share is one of the anchors left in the round, or of all there were."
     )
     purify_rounds: int = Field(default=5, ge=0, description="Purification rounds at most.")
     min_anchors: int = Field(
@@ -121,20 +127,21 @@ class LinkingSpec(_Section):
 class ConsensusSpec(_Section):
     """How periods are combined."""
 
-    method: Literal["analytic", "joint"] = Field(
-        default="analytic", description="The paper's closed form, or the joint second-stage model."
+    method: Literal["joint", "analytic", "paper"] = Field(
+        default="joint",
+        description="Items, links and population together; streaming sums in slope and intercept; or the published "
+        "method, from linked draws.",
     )
-    draws: int = Field(default=2000, ge=1, description="Consensus draws sampled on request.")
-    finite_draw_correction: bool = Field(
-        default=True, description="Correct estimated precisions for the finite number of draws."
+    draws: int = Field(default=2000, ge=1, description="Consensus draws of an item sampled on request.")
+    half_life: float | None = Field(
+        default=None, ge=0.01, description="Periods after which old information counts half."
     )
-    shared_metric: bool = Field(
-        default=True, description="Count the uncertainty of the reference's metric once, not once a period (analytic)."
+    robust_links: bool = Field(
+        default=False,
+        description="Keep factors that disagree with their item's other periods from pulling the links (joint); a "
+        "pooled fit does not.",
     )
-    half_life: float | None = Field(default=None, gt=0, description="Periods after which old information counts half.")
-    tilt: int = Field(
-        default=2, ge=0, le=4, description="Tilting passes (joint); 0: analytic means without third order, too."
-    )
+    paper_draws: int = Field(default=200, ge=50, description="Linked draws of a period but the reference (paper).")
     drift_fdr: float = Field(default=0.05, gt=0, lt=1, description="False discovery rate of the drift list.")
     seed: int = Field(default=20262, ge=0, lt=2**63, description="Seed of consensus draws and of the joint sampler.")
 

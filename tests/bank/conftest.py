@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from concal.bank.files import sha256
-from concal.bank.folder import FolderWriter
-from concal.bank.manifest import FORMAT, Parent, Snapshot
-from concal.bank.parquet import write_bytes
-from concal.bank.store import Store, Transaction, create_store
+from concal.bank.store.files import sha256
+from concal.bank.store.folder import FolderWriter
+from concal.bank.store.manifest import FORMAT, Parent, Snapshot
+from concal.bank.store.parquet import write_bytes
+from concal.bank.store.store import Store
+from concal.bank.store.transaction import Transaction, create_store
 
 
 def first_snapshot(store: Store, transaction: Transaction) -> Snapshot:
@@ -32,9 +33,8 @@ def commit_text(store: Store, name: str, text: str) -> Snapshot:
     with Transaction.begin(store) as transaction:
         writer = FolderWriter(transaction, "note")
         writer.text(name, f"{name}.txt", text.encode())
-        return store.commit(
-            next_snapshot(head, store, transaction, action=f"add {name}", state={**head.state, **writer.files}),
-            transaction,
+        return transaction.commit(
+            next_snapshot(head, store, transaction, action=f"add {name}", state={**head.state, **writer.files})
         )
 
 

@@ -23,8 +23,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 import pandas  # noqa: F401 (pyarrow looks for it on first use)
 from programme import SPEC, fake_calibrator, items_table, responses_table
 
-from concal.bank import files, parquet, store
 from concal.bank.bank import Bank
+from concal.bank.store import files, parquet, store, transaction
+from concal.bank.update import shelf
 
 
 def add(path: Path, k: int) -> None:
@@ -110,12 +111,12 @@ def crash_points(path: Path, stop: int) -> None:
         return call
 
     os.link, os.rename, os.replace = dying(os.link), dying(os.rename), dying(os.replace)
-    for module in (files, store):
+    for module in (files, store, transaction, shelf):
         module.sync_folder = dying(module.sync_folder)  # type: ignore[attr-defined]
     files.sync_file = dying(files.sync_file)
-    store.write_durably = dying(store.write_durably)  # type: ignore[attr-defined]
-    parquet.write_durably = dying(parquet.write_durably)  # type: ignore[attr-defined]
-    store.Transaction._clear = dying(store.Transaction._clear)  # type: ignore[method-assign]
+    for module in (transaction, shelf, parquet):
+        module.write_durably = dying(module.write_durably)  # type: ignore[attr-defined]
+    transaction.Transaction.finish = dying(transaction.Transaction.finish)  # type: ignore[method-assign]
     add(path, 2)
 
 

@@ -12,6 +12,7 @@ import polars as pl
 
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.data.period import PeriodData
+from concal.metric import move_items
 from concal.spec import Spec
 
 SPEC = Spec.parse(
@@ -22,6 +23,7 @@ SPEC = Spec.parse(
             "essay": {"model": "gpcm", "categories": 4, "dimension": "writing"},
         },
         "linking": {"min_anchors": 3},
+        "consensus": {"method": "analytic"},
     }
 )
 CHAINS, DRAWS = 2, 50
@@ -77,7 +79,7 @@ def fake_calibrator(
     groups = {}
     for name, group in data.groups.items():
         p, n = len(group.model.parameters), len(group.item_ids)
-        centre = group.model.change_metric(np.array([truth(i, p) for i in group.item_ids]), A, B)
+        centre = move_items(np.array([truth(i, p) for i in group.item_ids]), A, B)
         counts = np.bincount(group.item, minlength=n).astype(np.int64)
         noise = rng.normal(size=(CHAINS, DRAWS, n, p)) * (0.15 + 0.1 / np.sqrt(1 + counts))[:, None]
         beta, sigma = np.zeros((CHAINS, DRAWS, len(group.features), p)), np.zeros((CHAINS, DRAWS, p, p))
@@ -98,7 +100,7 @@ def fake_calibrator(
             ess_bulk=np.full((n, p), 90.0),
             ess_tail=np.full((n, p), 80.0),
             beta_mean=None if len(groups) else beta * 0.9,
-            gradients=None if len(groups) else rng.normal(size=(n, 3 * p + 3 * p * p)),
+            coding=group.coding,
             population_rhat={"sigma[d,d]": 1.01, "odd": float("nan")},
             population_ess={"sigma[d,d]": 88.0},
         )

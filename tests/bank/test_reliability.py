@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from concal.bank.bank import Bank
-from concal.bank.upkeep import verify
+from concal.bank.store.upkeep import verify
 from concal.errors import BankError
 
 from .programme import SPEC, fake_calibrator, items_table, responses_table

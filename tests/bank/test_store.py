@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 
-from concal.bank.files import sha256
-from concal.bank.manifest import FORMAT, Release, parse_snapshot, to_bytes
-from concal.bank.parquet import read_bytes
-from concal.bank.store import Conflict, Store, Transaction, create_store
-from concal.bank.upkeep import prune, sweep, verify
+from concal.bank.store.commit import commit
+from concal.bank.store.files import sha256
+from concal.bank.store.manifest import FORMAT, Release, Snapshot, parse_snapshot, to_bytes
+from concal.bank.store.parquet import read_bytes
+from concal.bank.store.store import Store
+from concal.bank.store.transaction import Conflict, Transaction, add_release, create_store
+from concal.bank.store.upkeep import prune, sweep, verify
 from concal.errors import BankError, ConcalError
 
 from .conftest import commit_text, first_snapshot, next_snapshot
@@ -21,8 +24,9 @@ from .conftest import commit_text, first_snapshot, next_snapshot
 
 def release(store: Store, name: str, number: int) -> None:
     digest = sha256(store.read_bytes_of_snapshot(number))
-    store.add_release(
-        Release(format=FORMAT, name=name, snapshot=number, sha256=digest, written="now", author="me", note="")
+    add_release(
+        store,
+        Release(format=FORMAT, name=name, snapshot=number, sha256=digest, written="now", author="me", note=""),
     )
 
 
@@ -43,7 +47,7 @@ def test_only_one_of_two_writers_wins(store: Store) -> None:
         path, _ = slow.place("note", "slow.txt")
         path.write_bytes(b"x")
         with pytest.raises(Conflict):
-            store.commit(next_snapshot(head, store, slow), slow)
+            slow.commit(next_snapshot(head, store, slow))
     assert store.head().action == "add fast"
     assert not verify(store).unknown, "the loser's files are gone"
 
@@ -130,7 +134,7 @@ def test_sweep_clears_the_dead_and_spares_the_living(store: Store) -> None:
 
 def test_sweep_spares_what_was_committed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Transaction, "finish", lambda self: self._lock.release())
-    monkeypatch.setattr(Transaction, "abandon", lambda self: None)
+    monkeypatch.setattr(Transaction, "__exit__", lambda *_: None)
     commit_text(store, "one", "1")
     assert os.listdir(store.work), "staging folder left as by a kill after the link"
     sweep(store)
@@ -156,6 +160,104 @@ def test_prune_keeps_what_versions_and_releases_need(store: Store) -> None:
     commit_text(store, "same", "e")
     with pytest.raises(BankError, match="at least the newest"):
         prune(store, keep=0)
+
+
+def test_sweep_judges_by_reference_when_the_version_is_forgotten(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killed:  # after the link, before the staging folder is cleared
+        killed.setattr(Transaction, "finish", lambda self: self._lock.release())
+        killed.setattr(Transaction, "__exit__", lambda *_: None)
+        commit_text(store, "one", "1")
+    commit_text(store, "two", "2")
+    prune(store, keep=1, grace_days=0)
+    assert store.numbers() == [2]
+    sweep(store)
+    assert read_bytes(store, store.head().state["one"]) == b"1", "the head needs what a forgotten version brought"
+    assert verify(store).ok
+
+
+def test_prune_waits_for_a_commit_in_flight(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between moving its files to data/ and linking its manifest nobody may remove them, however old they are."""
+    pruned: list[threading.Thread] = []
+    publish = Transaction.publish
+
+    def published(self: Transaction) -> None:
+        for path in (self.folder / "files").rglob("*"):
+            os.utime(path, (0, 0))  # as adopted from the shelf of an old calibration
+        publish(self)
+        pruned.append(threading.Thread(target=prune, args=(store,), kwargs={"grace_days": 0}))
+        pruned[0].start()
+        pruned[0].join(0.3)
+
+    monkeypatch.setattr(Transaction, "publish", published)
+    commit_text(store, "one", "1")
+    pruned[0].join()
+    assert read_bytes(store, store.head().state["one"]) == b"1"
+    assert verify(store).ok
+
+
+def test_a_number_that_prune_freed_is_not_taken_again(store: Store) -> None:
+    head = store.head()
+    with Transaction.begin(store) as slow:
+        draft = next_snapshot(head, store, slow)
+        commit_text(store, "one", "1")
+        commit_text(store, "two", "2")
+        prune(store, keep=1, grace_days=0)
+        assert store.numbers() == [2]
+        with pytest.raises(Conflict):
+            slow.commit(draft)
+    assert store.numbers() == [2]
+
+
+def test_what_fails_on_an_old_head_is_tried_on_the_new_one(store: Store) -> None:
+    commit_text(store, "one", "1")
+    heads: list[int] = []
+
+    def build(head: Snapshot, transaction: Transaction) -> Snapshot:
+        heads.append(head.number)
+        if len(heads) == 1:
+            commit_text(store, "one", "other")
+            prune(store, keep=1, grace_days=0)
+        read_bytes(store, head.state["one"])
+        return next_snapshot(head, store, transaction)
+
+    assert commit(store, build).number == 3
+    assert heads == [1, 2]
+
+
+def test_release_of_a_version_that_was_pruned_is_refused(store: Store) -> None:
+    commit_text(store, "one", "1")
+    bytes_of_0 = store.read_bytes_of_snapshot(0)
+    prune(store, keep=1, grace_days=0)
+    lost = Release(format=FORMAT, name="lost", snapshot=0, sha256=sha256(bytes_of_0), written="now", author="me")
+    with pytest.raises(BankError, match="no version 0"):
+        add_release(store, lost)
+
+
+def test_prune_removes_only_data(store: Store) -> None:
+    (store.root / "notes.txt").write_text("mine")
+    os.utime(store.root / "notes.txt", (0, 0))
+    prune(store, grace_days=0)
+    assert (store.root / "notes.txt").exists()
+
+
+def test_copy_with_older_data_says_what_happened(store: Store, tmp_path: Path) -> None:
+    shutil.copytree(store.root / "data", tmp_path / "copy" / "data")
+    commit_text(store, "one", "1")
+    for folder in ("snapshots", "releases"):
+        shutil.copytree(store.root / folder, tmp_path / "copy" / folder)
+    copy = Store(tmp_path / "copy")
+    with pytest.raises(BankError, match=r"missing.*copy the bank again, snapshots and releases first, data last"):
+        read_bytes(copy, copy.head().state["one"])
+
+
+def test_the_way_to_version_0_is_durable_before_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    module = "concal.bank.store.transaction"
+    monkeypatch.setattr(f"{module}.sync_folder", lambda path: synced.append(Path(path)))
+    monkeypatch.setattr(f"{module}.link_once", lambda staged, target: bool(synced.append(target) or True))
+    create_store(tmp_path / "new" / "bank", first_snapshot)
+    target = next(path for path in synced if path.suffix == ".json")
+    assert set(synced[: synced.index(target)]) >= {tmp_path, tmp_path / "new", tmp_path / "new" / "bank"}
 
 
 def changed(store: Store, **changes: object) -> None:

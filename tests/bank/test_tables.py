@@ -11,28 +11,30 @@ import polars as pl
 import pyarrow.parquet as pq
 import pytest
 
-from concal.bank.folder import FolderReader, FolderWriter
-from concal.bank.parquet import read_table
-from concal.bank.results import (
+from concal.bank.store.folder import FolderReader, FolderWriter
+from concal.bank.store.parquet import read_table
+from concal.bank.store.store import Store
+from concal.bank.store.transaction import Transaction
+from concal.bank.store.upkeep import check_file
+from concal.bank.tables.calibration import read_calibration, read_item_draws, write_calibration
+from concal.bank.tables.results import (
     read_consensus,
+    read_factors,
     read_link,
-    read_summary,
     read_totals,
     write_consensus,
+    write_factors,
     write_link,
-    write_summary,
     write_totals,
 )
-from concal.bank.store import Store, Transaction
-from concal.bank.tables import read_calibration, read_item_draws, write_calibration
-from concal.bank.upkeep import check_file
 from concal.calibrate.result import Calibration
-from concal.combine.periods import combine
-from concal.combine.summary import summarise_period
-from concal.combine.totals import sum_periods
+from concal.combine.analytic.consensus import consensus_from_totals
+from concal.combine.analytic.totals import sum_periods
+from concal.combine.combine import place
+from concal.combine.factors.make import make_factors
 from concal.data.check import check_period
 from concal.errors import BankError
-from concal.link.result import Link
+from concal.link.result import Link, identity_link
 
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
 
@@ -59,6 +61,23 @@ def test_calibration(writer: FolderWriter) -> None:
     same(read_calibration(published(writer)), calibration)
 
 
+def test_calibration_with_what_the_engine_keeps_beside_draws(writer: FolderWriter) -> None:
+    rng, calibration = np.random.default_rng(5), calibrated("Q1")
+    group = calibration.groups["vocabulary"]
+    n = group.n_items
+    shapes = {
+        "moments": (n, 12),
+        "bin_mean": (n, 3),
+        "bin_sd": (n, 3),
+        "cell_score": (n, 3, 2),
+        "cell_count": (n, 3, 2),
+    }
+    group = replace(group, **{name: rng.normal(size=shape) for name, shape in shapes.items()})
+    calibration = replace(calibration, groups={**calibration.groups, "vocabulary": group})
+    write_calibration(writer, calibration)
+    same(read_calibration(published(writer)), calibration)
+
+
 def test_calibration_of_another_engine(writer: FolderWriter) -> None:
     calibration = replace(calibrated("Q1"), abilities=None)
     write_calibration(writer, calibration)
@@ -76,7 +95,7 @@ def test_draws_of_some_items(writer: FolderWriter) -> None:
         np.testing.assert_array_equal(values, group.xi[:, :, group.item_ids.index(item)])
 
 
-def test_link_summary_totals_consensus(writer: FolderWriter) -> None:
+def test_factors_link_totals_consensus(writer: FolderWriter) -> None:
     first, second = calibrated("Q1"), calibrated("Q2", 3)
     rng = np.random.default_rng(3)
     A, B = np.exp(rng.normal(0, 0.1, (100, 2))), rng.normal(0, 0.1, (100, 2))
@@ -84,17 +103,18 @@ def test_link_summary_totals_consensus(writer: FolderWriter) -> None:
     path = {"reading": ("Q2", "Q1")}
     link = Link("Q2", "Q1", first.dimensions, A, B, anchors, path, {"reading": 1.0}, warnings=("x",))
     write_link(writer, link)
-    summary = summarise_period(second, link)
-    write_summary(writer, summary)
-    totals = sum_periods([summarise_period(first), summary], 2.0)
+    factors = make_factors(second)
+    write_factors(writer, factors)
+    own = identity_link("Q1", first.dimensions, first.n_draws)
+    totals = sum_periods([place(make_factors(first), own), place(factors, link)], 2.0)
     write_totals(writer, totals)
-    consensus = combine([(first, None), summary])
+    consensus = consensus_from_totals(totals)
     rng_draws = {n: rng.normal(size=(7, len(g.item_ids), g.mean.shape[1])) for n, g in consensus.groups.items()}
     consensus = replace(consensus, joint={n: v.astype(np.float32) for n, v in rng_draws.items()})
     write_consensus(writer, consensus)
     reader = published(writer)
     same(read_link(reader), link)
-    same(read_summary(reader), summary)
+    same(read_factors(reader), factors)
     same(read_totals(reader), totals)
     same(read_consensus(reader), consensus)
     assert read_consensus(reader, joint=False).joint is None
@@ -123,17 +143,17 @@ def test_flipped_bytes_and_truncations_are_noticed(writer: FolderWriter, key: st
     good = path.read_bytes()
     rng = np.random.default_rng(4)
     places = {0, 3, len(good) - 1, len(good) - 5, *rng.integers(0, len(good), 25).tolist()}
-    for place in places:
+    for at in places:
         bad = bytearray(good)
-        bad[place] ^= 1 << int(rng.integers(8))
+        bad[at] ^= 1 << int(rng.integers(8))
         path.write_bytes(bytes(bad))
         with pytest.raises(BankError, match=entry.path):
             read_calibration(reader)
         with pytest.raises(BankError, match=entry.path):
             check_file(reader.store, entry)
         if key == "draws":
-            _part_is_right_or_refused(reader, place, good)
-        path.write_bytes(good[:place])
+            _part_is_right_or_refused(reader)
+        path.write_bytes(good[:at])
         with pytest.raises(BankError, match=entry.path):
             read_calibration(reader)
     path.unlink()
@@ -143,7 +163,7 @@ def test_flipped_bytes_and_truncations_are_noticed(writer: FolderWriter, key: st
         check_file(reader.store, entry)
 
 
-def _part_is_right_or_refused(reader: FolderReader, place: int, good: bytes) -> None:
+def _part_is_right_or_refused(reader: FolderReader) -> None:
     """A read of one row group verifies what it touches: damage elsewhere does not stop it, damage here does."""
     calibration = calibrated("Q1")
     for item in ("v00", "e00"):

@@ -5,11 +5,12 @@ import pytest
 from programme import MODELS, simulate_period
 
 from concal.calibrate import kernels
-from concal.calibrate.gradients import width
 from concal.calibrate.layout import lay_out
+from concal.calibrate.moments import take_apart, width
 from concal.calibrate.state import initial_state, jacobian
-from concal.calibrate.sweep import UnitSteps, item_accumulators
+from concal.calibrate.sweep import Responses, UnitSteps, accumulators
 from concal.calibrate.workers import Workers
+from concal.metric import phi_of, xi_of
 from concal.response.lanes import LANES
 
 
@@ -20,6 +21,15 @@ def period_and_state(model, n_persons=40, n_items=12, per_person=9):
     rng = np.random.default_rng(5)
     state.theta[:] = rng.standard_normal(state.theta.shape)
     return layout, state
+
+
+def passed(layout, state, lo=0, hi=None):
+    """Accumulators of the first group's items lo..hi where they are."""
+    g, s = layout.groups[0], state.groups[0]
+    hi = g.n_items if hi is None else hi
+    acc = accumulators(g, hi - lo)
+    Responses(layout).accumulate(state, 0, s.xi, s.par, jacobian(g, s.xi), acc, lo, hi)
+    return acc
 
 
 def reference(group, state, lane):
@@ -43,8 +53,7 @@ def reference(group, state, lane):
 def test_item_pass_is_the_sum_over_responses(model):
     layout, state = period_and_state(model)
     g = layout.groups[0]
-    acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-    item_accumulators(g, state.theta, state.groups[0].par, jacobian(g, state.groups[0].xi), acc, 0, g.n_items)
+    acc = passed(layout, state)
     lower = np.tril_indices(g.p)
     for lane in (0, 5):
         item, d = reference(g, state, lane)
@@ -79,8 +88,7 @@ def test_person_pass_is_the_sum_over_responses(model):
 def test_log_likelihood_passes_agree_with_the_full_ones(model):
     layout, state = period_and_state(model)
     g, s = layout.groups[0], state.groups[0]
-    acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-    item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), acc, 0, g.n_items)
+    acc = passed(layout, state)
     total = np.empty((g.n_items, LANES))
     kernels.item_log_likelihood(
         g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, s.par, total, 0, g.n_items
@@ -100,8 +108,7 @@ def test_a_popular_item_is_summed_without_loss_of_precision():
     state = initial_state(layout, seed=3)
     state.theta[:] = np.random.default_rng(5).standard_normal(state.theta.shape)
     g = layout.groups[0]
-    acc = np.empty((g.n_items, 6, LANES))
-    item_accumulators(g, state.theta, state.groups[0].par, jacobian(g, state.groups[0].xi), acc, 0, g.n_items)
+    acc = passed(layout, state)
     item, d = reference(g, state, 0)
     for j in range(3):
         assert abs(acc[j, 0, 0] - d.log_likelihood[item == j].sum()) < 2e-3  # of about 30,000: 7e-8
@@ -110,12 +117,7 @@ def test_a_popular_item_is_summed_without_loss_of_precision():
 
 def test_chunks_change_nothing():
     layout, state = period_and_state(("gpcm", 4))
-    g, s = layout.groups[0], state.groups[0]
-    rows = 1 + g.p + g.p * (g.p + 1) // 2
-    whole, part = np.empty((g.n_items, rows, LANES)), np.empty((4, rows, LANES))
-    item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), whole, 0, g.n_items)
-    item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), part, 5, 9)
-    np.testing.assert_array_equal(whole[5:9], part)
+    np.testing.assert_array_equal(passed(layout, state)[5:9], passed(layout, state, 5, 9))
 
 
 def test_carry_keeps_the_standardised_place_and_its_jacobian():
@@ -151,24 +153,48 @@ def test_carry_keeps_the_standardised_place_and_its_jacobian():
         np.testing.assert_allclose(change[i, lane], want, rtol=1e-5, atol=1e-5)
 
 
-def test_gradient_sums_are_what_numpy_adds_up():
-    layout, state = period_and_state(("gpcm", 4))
+def log_likelihood_in_phi(group, state, j, phi, lane):
+    """Log-likelihood of item j at slope and intercept phi, abilities as they are."""
+    mine = slice(group.item_start[j], group.item_start[j + 1])
+    theta = state.theta[group.item_person[mine], group.dim, lane].astype(float)
+    y = group.item_score[mine].astype(float)
+    xi = np.tile(xi_of(phi), (len(y), 1))
+    par = np.moveaxis(group.model.kernel_parameters(xi), -1, 0)
+    from concal.response.registry import kernels as model_kernels
+
+    return model_kernels(group.model.tag).terms(group.model.tag, y, par[0] * (theta - par[1]), par)[0].sum()
+
+
+@pytest.mark.parametrize("model", [("2pl", None), ("gpcm", 4), ("ordered_beta", None)], ids=["2pl", "gpcm", "ordered"])
+def test_moment_sums_are_what_a_loop_adds_up(model):
+    """Averages of [phi, l, phi phi', phi l'] over the chains in use, l by finite differences in phi."""
+    layout, state = period_and_state(model)
     g, s = layout.groups[0], state.groups[0]
-    acc = np.empty((g.n_items, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-    item_accumulators(g, state.theta, s.par, jacobian(g, s.xi), acc, 0, g.n_items)
-    precision = np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None]
-    sums, same = np.zeros((g.n_items, width(g.p))), np.zeros(g.n_items, np.int32)
+    acc, sums = passed(layout, state), np.zeros((g.n_items, width(g.p)))
     for lo, hi in ((0, 5), (5, g.n_items)):
-        kernels.add_gradients(g.p, s.xi, acc[lo:hi], precision, same, s.mean, 3, sums, lo, hi)
-    for j in range(g.n_items):
+        kernels.add_moments(g.p, s.xi, acc[lo:hi], 3, sums, lo, hi)
+    for j in (0, 4, 5, g.n_items - 1):
         expected = np.zeros(sums.shape[1])
         for lane in range(3):
-            x = s.xi[j, :, lane]
-            likelihood = acc[j, 1 : 1 + g.p, lane]
-            prior = -np.linalg.inv(s.sigma[lane]) @ (x - s.mean[j, :, lane])
-            products = [np.outer(x, y).ravel() for y in (x, likelihood, prior)]
-            expected += np.concatenate([x, likelihood, prior, *products])
-        np.testing.assert_allclose(sums[j], expected, rtol=1e-10, atol=1e-10)
+            phi = phi_of(s.xi[j, :, lane])
+            l, h = np.empty(g.p), 1e-5
+            for u in range(g.p):
+                step = h * np.eye(g.p)[u]
+                up, down = (log_likelihood_in_phi(g, state, j, phi + k * step, lane) for k in (1, -1))
+                l[u] = (up - down) / (2 * h)
+            expected += np.concatenate([phi, l, np.outer(phi, phi).ravel(), np.outer(phi, l).ravel()])
+        np.testing.assert_allclose(sums[j], expected, rtol=2e-3, atol=5e-3)
+    found = take_apart(sums / 3, g.p)
+    phi = phi_of(np.moveaxis(s.xi[:, :, :3], 1, 2))
+    np.testing.assert_allclose(found.mean, phi.mean(axis=1), rtol=1e-9)
+    for j in range(g.n_items):
+        np.testing.assert_allclose(found.covariance[j], np.cov(phi[j].T, bias=True), atol=1e-9)
+    l = np.moveaxis(acc[:, 1 : 1 + g.p, :3], 1, 2)
+    a, d = np.exp(s.xi[:, 1, :3]), s.xi[:, 0, :3]
+    l = np.concatenate([(-l[..., 0] / a)[..., None], ((l[..., 1] - d * l[..., 0]) / a)[..., None], l[..., 2:]], axis=-1)
+    z, y = phi - phi.mean(axis=1, keepdims=True), l - l.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(found.gradient, l.mean(axis=1), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(found.cross, np.einsum("jsa,jsb->jab", z, y) / 3, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("model", [("2pl", None), ("3pl", None)], ids=["2pl", "3pl"])

@@ -5,14 +5,18 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 from concal.cli.ahead import compiled_ahead
-from concal.response import make_model
+from concal.response import make_model, model_class, model_names
 
 LATER = """
 import json, sys
 from concal.calibrate import kernels
 from concal.link import kernels as link_kernels
 later = [kernels.carry, kernels.item_log_likelihood, kernels.person_log_likelihood]
+later += [kernels.table_pass, kernels.item_quadratics, kernels.item_quadratics_value]
+later += [kernel for name, kernel in vars(kernels).items() if name.startswith(("sum_by_", "link_"))]
 later += [link_kernels.fixed_curves, link_kernels.curve_sums, link_kernels.exact_curves, link_kernels.exact_sums]
 def compiled():
     return [sorted(map(str, kernel.signatures)) for kernel in later]
@@ -32,7 +36,8 @@ spec = concal.Spec.parse({
 })
 programme = concal.simulate_programme(spec, periods=2, items=60, examinees=150, responses_per_examinee=20, seed=1)
 fits = [concal.calibrate(r, programme.items, spec, period=p, seed=1) for p, r in programme.responses.items()]
-concal.link(fits[1], fits[0], spec=spec.linking.model_copy(update={"max_rhat": 1e3}))
+link = concal.link(fits[1], fits[0], spec=spec.linking.model_copy(update={"max_rhat": 1e3}))
+concal.combine([(fits[0], None), (fits[1], link)])
 print(json.dumps(compiled()))
 """
 
@@ -47,6 +52,13 @@ def test_a_run_finds_compiled_what_it_needs_later():
     for ahead, run in zip(signatures(AHEAD), signatures(RUN), strict=True):
         assert run, "the run has to call every one of them"
         assert set(run) <= set(ahead)
+
+
+@pytest.mark.parametrize("name", model_names())
+def test_every_model_has_a_tiny_consensus_to_compile(name):
+    from concal.cli.ahead import _consensus
+
+    _consensus(make_model(name, 3 if model_class(name).polytomous else None))
 
 
 def test_the_second_process_starts_once_and_marks_its_end(monkeypatch, tmp_path):

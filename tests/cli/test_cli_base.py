@@ -1,17 +1,20 @@
 """The command line: exit codes, readable errors, tables for people, programs and files."""
 
+import errno
 import json
 import subprocess
 import sys
+from typing import ClassVar
 
 import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.bank.update.progress import Update
 from concal.cli import COMMAND_MODULES, app, main
 from concal.cli.show import cell_text, print_table, show_table, write_table
 from concal.data.linkage import linkage
-from concal.errors import DataError
+from concal.errors import ConcalError, DataError
 from concal.spec import Spec
 
 
@@ -121,6 +124,55 @@ def test_check_against_earlier_periods(programme, two_group_spec, monkeypatch, c
     assert chains["writing", "2026Q2"] == "2026Q2 > 2026Q1"
     assert run("check", str(programme), "2026Q1", *words) == 1
     assert "is in the bank already" in capsys.readouterr().err
+
+
+class BankThatCombines:
+    """What `concal combine` asks of a bank."""
+
+    asked: ClassVar[list[dict]] = []
+
+    def __init__(self, path):
+        pass
+
+    def combine(self, *, progress, **options):
+        self.asked.append(options)
+        return Update(3, "combine", None, (), None)
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ([], {"method": None}),
+        (["--method", "paper"], {"method": "paper"}),
+        (["--method", "joint", "--robust-links"], {"method": "joint", "robust_links": True}),
+        (["--no-robust-links", "--half-life", "4"], {"method": None, "robust_links": False, "half_life": 4.0}),
+        (["--half-life", "0", "--reason", "why"], {"method": None, "half_life": None, "reason": "why"}),
+    ],
+)
+def test_combine_hands_on_what_was_asked_for_and_nothing_else(monkeypatch, capsys, words, options):
+    monkeypatch.setattr("concal.bank.bank.Bank", BankThatCombines)
+    BankThatCombines.asked.clear()
+    assert run("combine", "bank", "--json", *words) == 0
+    assert BankThatCombines.asked == [{"reason": "", **options}]
+    assert json.loads(capsys.readouterr().out)["action"] == "combine"
+
+
+@pytest.mark.parametrize("words", [["--method", "literal"], ["--tilt", "2"], ["--half-life", "soon"]])
+def test_combine_refuses_what_there_is_not(words, capsys):
+    assert run("combine", "bank", *words) == 2
+    assert "Usage" in capsys.readouterr().err
+
+
+def test_full_disk_is_said_and_leaves_nothing(tmp_path, monkeypatch):
+    def full(path, data):
+        path.write_bytes(data[:3])
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr("concal.report.write.write_durably", full)
+    for name in ("t.csv", "t.parquet", "t.json"):
+        with pytest.raises(ConcalError, match="the disk is full"):
+            write_table(TABLE, tmp_path / name)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_check_reports_bad_data_without_a_traceback(programme, capsys):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concal.data.design import build_design
+from concal.data.design import build_design, coding_of
 from concal.errors import DataError
 
 
@@ -129,6 +129,27 @@ def test_new_features_join_a_known_state():
     assert names == ("1", "scale(x)", "scale(z)")
     assert joined["features"]["scale(x)"] == state["features"]["scale(x)"]
     assert abs(X[:, 2].mean()) < 1e-12 < abs(X[:, 1].mean())
+
+
+def test_fingerprint_tells_equal_names_coded_differently():
+    """Centres, levels and knots are in it; other features of the state and the order of terms are not."""
+    first, second = items(seed=1), items(seed=2)
+    for formula in ("~ scale(x)", "~ bs(z, df=5)", "~ poly(z, 3)", "~ center(z) + cefr"):
+        learned = build_design(formula, first, "g")[2]
+        other = build_design(formula, second, "g")[2]
+        assert coding_of(formula, learned) == coding_of(formula, build_design(formula, first, "g")[2])
+        assert coding_of(formula, learned) != coding_of(formula, other)
+        # a later period that reuses the state is coded alike
+        assert coding_of(formula, build_design(formula, second, "g", learned)[2]) == coding_of(formula, learned)
+    both = build_design("~ scale(x) + center(z)", first, "g")[2]
+    alone = build_design("~ scale(x)", first, "g")[2]
+    assert coding_of("~ scale(x)", both) == coding_of("~ scale(x)", alone)
+    assert coding_of("~ center(z) + scale(x)", both) == coding_of("~ scale(x) + center(z)", both)
+    levels = build_design("~ cefr", first, "g")[2]
+    fewer = build_design("~ cefr", first.filter(pl.col("cefr") != "C1"), "g")[2]
+    assert coding_of("~ cefr", levels) != coding_of("~ cefr", fewer)
+    assert json.loads(json.dumps(both)) == both
+    assert coding_of("~ scale(x)", json.loads(json.dumps(both))) == coding_of("~ scale(x)", both)
 
 
 def test_a_feature_keeps_its_kind():

@@ -112,10 +112,17 @@ def make_world(n: int = 60, *, seed: int = 1, shift: float = 0.05, ratio: float 
         population_mean=np.zeros((CHAINS, DRAWS, 2, 2)) + np.array([[0.0, 0.0], [0.4, -0.2]]),
         population_sd=np.ones((CHAINS, DRAWS, 2, 2)) * np.array([[1.0, 1.0], [1.1, 0.8]]),
     )
+    in_force = pl.DataFrame(
+        [
+            {"period": period, "dimension": k, "A_mean": A, "A_sd": 0.0, "B_mean": B, "B_sd": 0.0}
+            for period, A, B in ((PERIODS[0], 1.0, 0.0), (PERIODS[1], 1.21, 0.45))
+            for k in ("reading", "writing")
+        ]
+    )
     A, B = np.full((CHAINS * DRAWS, 2), 1.1), np.full((CHAINS * DRAWS, 2), 0.5)
     return World(
         truth=pl.DataFrame(truth, schema=["item_id", "parameter", "value"], orient="row"),
-        consensus=Consensus("analytic", PERIODS[0], ("reading", "writing"), PERIODS, consensus_groups),
+        consensus=Consensus("analytic", PERIODS[0], ("reading", "writing"), PERIODS, consensus_groups, links=in_force),
         pooled=calibration("pooled", pooled_groups, together, seconds=30.0),
         calibrations={p: calibration(p, period_groups, own) for p in PERIODS},
         links={

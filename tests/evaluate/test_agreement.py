@@ -10,6 +10,7 @@ from pooled_worlds import DRAWS, PERIODS, make_world
 import concal
 from concal.errors import DataError
 from concal.evaluate.agreement import ability_agreement, agreement
+from concal.evaluate.links import links_in_force
 from concal.evaluate.pairs import compare_pairs, tertile_of
 
 
@@ -78,19 +79,34 @@ def test_tied_exposures_stay_together():
 
 
 def test_abilities_are_compared_on_the_reference_metric(world):
-    table = ability_agreement(world.calibrations, world.links, world.pooled, PERIODS)
+    table = ability_agreement(world.calibrations, world.links, world.consensus.links, world.pooled, PERIODS)
     row = table.filter((pl.col("period") == PERIODS[1]) & (pl.col("dimension") == "reading")).row(0, named=True)
-    assert row["mean_difference"] == pytest.approx(0.5 - 0.4)
-    assert row["sd_ratio"] == pytest.approx(1.1 / 1.1)
+    assert row["pairwise_mean_difference"] == pytest.approx(0.5 - 0.4)
+    assert row["pairwise_sd_ratio"] == pytest.approx(1.1 / 1.1)
+    assert row["mean_difference"] == pytest.approx(0.45 - 0.4)
+    assert row["sd_ratio"] == pytest.approx(1.21 / 1.1)
     reference = table.filter(pl.col("period") == PERIODS[0])
     assert reference["mean_difference"].abs().max() == 0
+
+
+def test_links_in_force_keep_the_draws_spread(world):
+    rng = np.random.default_rng(3)
+    link = world.links[PERIODS[1]]
+    A, B = link.A * np.exp(rng.normal(0, 0.1, link.A.shape)), link.B + rng.normal(0, 0.2, link.B.shape)
+    placed = links_in_force({PERIODS[1]: replace(link, A=A, B=B)}, world.consensus.links)[PERIODS[1]]
+    np.testing.assert_allclose(placed.A.mean(axis=0), 1.21)
+    np.testing.assert_allclose(placed.B.mean(axis=0), 0.45)
+    scale = 1.21 / A.mean(axis=0)
+    np.testing.assert_allclose(placed.A, scale * A)
+    np.testing.assert_allclose(placed.B.std(axis=0), scale * B.std(axis=0))
 
 
 def test_linked_abilities_follow_the_linked_draws(world):
     some = np.arange(0, 4 * DRAWS, 5)
     link = world.links[PERIODS[1]]
     thinned = replace(link, A=link.A[some], B=link.B[some], draw_index=some)
-    table = ability_agreement(world.calibrations, {**world.links, PERIODS[1]: thinned}, world.pooled, PERIODS)
+    links = {**world.links, PERIODS[1]: thinned}
+    table = ability_agreement(world.calibrations, links, world.consensus.links, world.pooled, PERIODS)
     assert table.height == 4
 
 
@@ -102,7 +118,9 @@ def test_nothing_in_common_is_said(world):
 
 def test_single_population_has_no_ability_comparison(world):
     with pytest.raises(DataError, match="fit_pooled"):
-        ability_agreement(world.calibrations, world.links, world.calibrations[PERIODS[0]], PERIODS)
+        ability_agreement(
+            world.calibrations, world.links, world.consensus.links, world.calibrations[PERIODS[0]], PERIODS
+        )
 
 
 def test_public_name():

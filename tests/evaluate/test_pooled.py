@@ -1,5 +1,7 @@
 """The pooled benchmark of a bank, with a made-up engine."""
 
+from dataclasses import replace
+
 import polars as pl
 import pytest
 from reported_bank import PERIODS, SPEC, items_table, made_up, make_bank, responses_table, truth
@@ -39,6 +41,30 @@ def test_evaluation_is_kept_and_changes_no_item(bank, known):
     assert set(found.cost["update_seconds"]) == set(PERIODS)
     assert found.cost["pooled_peak_mib"] > 10
     assert found.abilities.height == 2 * len(PERIODS)
+
+
+def test_joint_and_analytic_are_compared_unless_others_are_asked_for(bank, monkeypatch):
+    real = Bank.consensus
+
+    def consensus(self, method=None, *, joint=True):
+        if method == "joint":  # the sampler itself is tested elsewhere
+            return replace(real(self, "analytic", joint=joint), method="joint")
+        return real(self, method, joint=joint)
+
+    monkeypatch.setattr(Bank, "consensus", consensus)
+    found = evaluate_bank(bank, calibrator=made_up, keep=False)
+    assert found.methods == ("joint", "analytic")
+    assert set(found.agreement["method"]) == {"joint", "analytic"}
+    asked = evaluate_bank(bank, methods=("paper",), calibrator=made_up, keep=False)
+    assert set(asked.agreement["method"]) == {"paper"}
+
+
+def test_abilities_are_compared_at_the_links_in_force(bank):
+    found = evaluate_bank(bank, methods=("paper",), calibrator=made_up, keep=False)
+    row = found.abilities.row(-1, named=True)
+    link = bank.consensus().links.filter(period=row["period"], dimension=row["dimension"]).row(0, named=True)
+    assert row["sd"] == pytest.approx(link["A_mean"], abs=0.01)
+    assert row["mean"] == pytest.approx(link["B_mean"], abs=0.01)
 
 
 def test_interrupted_fit_finds_its_checkpoint_again(bank):

@@ -29,6 +29,7 @@ SPEC = Spec.parse(
             "dictation": {"model": "ordered_beta", "dimension": "reading"},
         },
         "calibration": {"draws": 200},
+        "consensus": {"method": "analytic"},
     }
 )
 HOSTILE = ["=cmd|'/c calc'!A0", "+1", "-1", "@x", "'quoted", "001", "<script>alert(1)</script>", 'a"b,c', "é\u202e"]

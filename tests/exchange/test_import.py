@@ -13,7 +13,7 @@ from concal.bank.bank import Bank
 from concal.bank.exchange.arviz import read_arviz
 from concal.bank.exchange.draws import calibration_from_draws, draws_of_numpyro
 from concal.bank.exchange.legacy import legacy_calibration
-from concal.combine.summary import summarise_period
+from concal.combine.combine import combine
 from concal.errors import ConcalError, DataError, SpecError
 from concal.spec import Spec
 
@@ -23,6 +23,7 @@ SPEC = Spec.parse(
         "groups": {"cloze": {"model": "2pl", "dimension": "reading"}},
         "linking": {"min_anchors": 5},
         "calibration": {"draws": 400},
+        "consensus": {"method": "analytic"},
     }
 )
 IDS = [f"i{k:02d}" for k in range(20)]
@@ -82,6 +83,7 @@ def test_periods_of_another_engine_are_linked_and_combined(tmp_path: Path) -> No
         ({"beta_cloze": np.zeros((2, 100, 2, 2))}, "beta_cloze has shape"),
         ({"n_responses_cloze": -np.ones(20)}, "must be 20 counts"),
         ({"xi_cloze": np.full((2, 100, 20, 2), np.nan)}, "not finite"),
+        ({"xi_cloze": np.full((2, 100, 20, 2), np.inf), "beta_cloze": None}, "not finite"),
         ({"xi_cloze": np.zeros((2, 100, 20, 2))}, "do not vary"),
     ],
 )
@@ -125,18 +127,12 @@ def legacy_table() -> pl.DataFrame:
 
 
 def test_legacy_estimates_come_back_as_the_likelihood_factor() -> None:
-    """Taking the population out of the imported period leaves estimate and standard error."""
-    table = legacy_table()
-    calibration, _ = legacy_calibration("old", table, SPEC, draws=4000, seed=1)
-    group = summarise_period(calibration).groups["cloze"]
-    precision = group.Lambda - group.Omega
-    shift = np.einsum("jkl,jl->jk", group.Lambda, group.mu) - np.einsum("jkl,jl->jk", group.Omega, group.m)
-    mean = np.linalg.solve(precision, shift[..., None])[..., 0]
-    sd = np.sqrt(np.diagonal(np.linalg.inv(precision), axis1=1, axis2=2))
-    np.testing.assert_allclose(mean[:, 0], table["d"], atol=0.03)
-    np.testing.assert_allclose(mean[:, 1], np.log(table["a"]), atol=0.03)
-    np.testing.assert_allclose(sd[:, 0], 0.2, rtol=0.1)
-    np.testing.assert_allclose(sd[:, 1], 0.12 / table["a"].to_numpy(), rtol=0.15)
+    """Taking the population out of the imported period and putting it in again gives the period's own posterior."""
+    calibration, _ = legacy_calibration("old", legacy_table(), SPEC, draws=4000, seed=1)
+    xi = calibration.groups["cloze"].flat("xi")
+    group = combine([(calibration, None)], method="analytic").groups["cloze"]
+    np.testing.assert_allclose((group.mean - xi.mean(axis=0)) / xi.std(axis=0), 0.0, atol=0.12)
+    np.testing.assert_allclose(group.sd / xi.std(axis=0), 1.0, atol=0.1)
 
 
 def test_legacy_posterior_is_taken_as_it_is(tmp_path: Path) -> None:
@@ -148,6 +144,29 @@ def test_legacy_posterior_is_taken_as_it_is(tmp_path: Path) -> None:
     bank = Bank.create(tmp_path / "bank", SPEC)
     bank.add_calibration(calibration)
     assert bank.items()["source"].unique().to_list() == ["consensus"]
+
+
+def test_a_period_must_have_all_dimensions(tmp_path: Path) -> None:
+    content = SPEC.model_dump()
+    content["bank"]["dimensions"] = ("reading", "writing")
+    spec = Spec.parse(content)
+    with pytest.raises(DataError, match=r"has the dimensions \['reading'\].*must measure all"):
+        calibration_from_draws("Q1", arrays(), spec, item_ids={"cloze": IDS})
+    calibration, states = calibration_from_draws("Q1", arrays(), SPEC, item_ids={"cloze": IDS})
+    bank = Bank.create(tmp_path / "bank", spec)
+    with pytest.raises(DataError, match="must measure all"):
+        bank.add_calibration(calibration, design_states=states)
+    assert bank.refresh().version == 0
+
+
+def test_imported_item_tables_list_unanswered_items(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "bank", SPEC)
+    items = pl.DataFrame({"item_id": [*IDS, "i99"]})
+    calibration, states = calibration_from_draws("Q1", arrays(), SPEC, item_ids={"cloze": IDS}, items=items)
+    bank.add_calibration(calibration, design_states=states, items=items)
+    assert bank.items(["i99"])["source"].unique().to_list() == ["predicted"]
+    plain = bank.predict(pl.DataFrame({"item_id": ["i99"]}))
+    np.testing.assert_allclose(plain["mean"], bank.items(["i99"])["mean"], atol=1e-12)
 
 
 def test_bad_legacy_tables() -> None:

@@ -7,6 +7,7 @@ import polars as pl
 import pytest
 
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.metric import move_items
 from concal.response import make_model
 
 
@@ -21,7 +22,7 @@ def build(period, items, *, A=1.0, B=0.0, n_draws=100, noise=0.1, seed=0, counts
     for name, (dimension, model, ids, xi_ref) in items.items():
         if dimension not in dimensions:
             dimensions.append(dimension)
-        xi = model.change_metric(np.asarray(xi_ref), 1.0 / A, -B / A)
+        xi = move_items(np.asarray(xi_ref), 1.0 / A, -B / A)
         n, p = xi.shape
         scale = np.array([noise] * 2 + [0.5 * noise] * (p - 2))
         center = xi + scale * rng.normal(size=(n, p))

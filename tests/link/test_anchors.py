@@ -69,8 +69,7 @@ def purify_these(d_ref, d_foc, **options):
         np.zeros(n, dtype=np.int64),
         np.full(n, np.nan),
     )
-    stands_out = options.pop("stands_out", 0.0)
-    return purify(start, d_ref, d_foc, LinkingSpec(**options), stands_out)
+    return purify(start, d_ref, d_foc, LinkingSpec(**options))
 
 
 def test_purification_follows_the_papers_rule():
@@ -83,6 +82,18 @@ def test_purification_follows_the_papers_rule():
     assert counts == [10, 9, 8, 8, 7]  # a tenth of what is left, five times: 100, 90, 81, 73, 65
     assert (done.round[:5] == 1).all()
     np.testing.assert_array_less(0.8, np.abs(done.residual[:5]))
+    of_all = purify_these(d_ref, d_foc, purify_of="all")
+    assert [int((of_all.round == r).sum()) for r in range(1, 6)] == [10] * 5  # a tenth of the hundred, five times
+    np.testing.assert_array_equal(of_all.round == 1, done.round == 1)
+
+
+def test_a_share_of_all_never_empties_the_anchors():
+    rng = np.random.default_rng(6)
+    d_foc = rng.normal(size=10)
+    d_ref = d_foc + 0.1 * rng.normal(size=10)
+    done = purify_these(d_ref, d_foc, purify_of="all", purify_share=0.4, purify_rounds=20, min_anchors=2)
+    assert done.n_kept == 2
+    assert purify_these(d_ref[:0], d_foc[:0], purify_of="all").n_kept == 0
 
 
 def test_first_round_is_the_top_decile_of_a_mean_sigma_link():
@@ -103,15 +114,17 @@ def test_purification_stops_where_it_should():
     assert purify_these(d_ref, d_foc, purify_rounds=0).n_kept == 12
     assert purify_these(d_ref, d_foc, purify_share=0.0).n_kept == 12
     assert purify_these(1.2 * d_foc + 0.5, d_foc, min_anchors=2).n_kept == 12  # nothing to drop in a perfect link
-    assert purify_these(d_ref, d_foc, min_anchors=2, stands_out=10.0).n_kept == 12
 
 
 def test_weights():
-    omega = anchor_weights([100, 100, 1000], [100, 5, 5], "responses")
+    omega = anchor_weights([100, 100, 1000], [100, 5, 5], "harmonic")
     assert omega.mean() == pytest.approx(1.0)
     assert omega[0] > 10 * omega[1]
     assert omega[2] == pytest.approx(omega[1], rel=0.06)  # the side with 5 responses decides
     np.testing.assert_array_equal(anchor_weights([1, 50], [3, 9], "unit"), [1.0, 1.0])
+    np.testing.assert_allclose(
+        anchor_weights([100, 100, 1000], [100, 5, 5], "counts"), np.array([40, 21, 201]) * 3 / 262
+    )
 
 
 def test_unknown_rhat_is_said(make_calibration, make_items):

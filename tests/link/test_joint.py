@@ -11,6 +11,7 @@ from concal.link import joint
 from concal.link.criteria import Anchors, make_loss, make_quadrature
 from concal.link.joint import solve_joint
 from concal.link.parameters import link_parameters
+from concal.metric import move_items
 
 QUADRATURE = make_quadrature(np.linspace(-4.0, 4.0, 41))
 LOSSES = {
@@ -25,7 +26,7 @@ def two_tables(make_items, name="2pl", categories=None, *, A=1.3, B=-0.4, noise=
     """The same items seen from two metrics, with noise of their own on either side."""
     model, _, xi = make_items(n, name, categories=categories)
     rng = np.random.default_rng(5)
-    foc = model.change_metric(xi, 1.0 / A, -B / A) + noise * rng.normal(size=xi.shape)
+    foc = move_items(xi, 1.0 / A, -B / A) + noise * rng.normal(size=xi.shape)
     ref = xi + noise * rng.normal(size=xi.shape)
     return Anchors(model, model, ref[None], foc[None], np.linspace(0.5, 1.5, n))
 

@@ -8,6 +8,7 @@ import pytest
 from concal.link import kernels
 from concal.link.criteria import Anchors, Loss, make_loss, make_quadrature
 from concal.link.solve import Criterion, _Objective
+from concal.metric import move_items
 from concal.response import make_model, model_class, model_names
 
 MODELS = list(model_names())
@@ -18,7 +19,7 @@ def anchors(name, n=40, draws=2, seed=0):
     rng = np.random.default_rng(seed)
     center, sd = np.array(model.prior.mean), np.minimum(np.array(model.prior.sd), 1.0)
     ref = center + sd * rng.normal(size=(draws, n, center.size))
-    foc = model.change_metric(ref, 1 / 1.2, -0.3) + 0.05 * rng.normal(size=ref.shape)
+    foc = move_items(ref, 1 / 1.2, -0.3) + 0.05 * rng.normal(size=ref.shape)
     return Anchors(model, model, ref, foc, rng.uniform(0.5, 2.0, size=n))
 
 

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from concal.link.parameters import link_parameters
+from concal.metric import move_items
 from concal.response import make_model, model_class, model_names
 from concal.response.natural import natural_from_xi
 
@@ -31,7 +32,7 @@ def pair(seed, n=25, A=1.25, B=-0.4, noise=0.15):
     model = make_model("2pl")
     xi = items(model, n, seed)
     rng = np.random.default_rng(seed + 1000)
-    return model, xi, model.change_metric(xi, 1 / A, -B / A) + noise * rng.normal(size=xi.shape)
+    return model, xi, move_items(xi, 1 / A, -B / A) + noise * rng.normal(size=xi.shape)
 
 
 seeds = st.integers(0, 10_000)
@@ -45,7 +46,7 @@ quick = settings(max_examples=15, deadline=None, derandomize=True)
 def test_exact_recovery_when_curves_match(name, method):
     model = make_model(name, 4 if model_class(name).polytomous else None)
     xi = items(model, 12, 5)
-    foc = model.change_metric(xi, 1 / 1.3, -0.6 / 1.3)
+    foc = move_items(xi, 1 / 1.3, -0.6 / 1.3)
     answer = link_parameters(table(model, xi), table(model, foc), method=method, model=model)
     np.testing.assert_allclose([answer.A, answer.B], [1.3, 0.6], atol=1e-8)
 
@@ -55,7 +56,7 @@ def test_exact_recovery_when_curves_match(name, method):
 def test_exact_recovery_anywhere(seed, A, B):
     model = make_model("2pl")
     xi = items(model, 15, seed)
-    foc = model.change_metric(xi, 1 / A, -B / A)
+    foc = move_items(xi, 1 / A, -B / A)
     for method, loss in CURVES:
         answer = link_parameters(table(model, xi), table(model, foc), method=method, loss=loss, power=1.5, eps=1e-3)
         np.testing.assert_allclose([answer.A, answer.B], [A, B], atol=1e-7)
@@ -69,7 +70,7 @@ def test_equivariance_of_the_focal_metric(seed, C, D):
     for method, loss in CURVES:
         options = {"method": method, "loss": loss, "power": 1.5, "eps": 1e-3}
         one = link_parameters(table(model, ref), table(model, foc), **options)
-        two = link_parameters(table(model, ref), table(model, model.change_metric(foc, C, D)), **options)
+        two = link_parameters(table(model, ref), table(model, move_items(foc, C, D)), **options)
         np.testing.assert_allclose([two.A, two.B], [one.A / C, one.B - one.A * D / C], atol=1e-7)
 
 
@@ -79,7 +80,7 @@ def test_equivariance_of_both_metrics_for_moments(seed, C, D):
     model, ref, foc = pair(seed)
     for method in ("mean_mean", "mean_sigma", "log_mean_mean"):
         one = link_parameters(table(model, ref), table(model, foc), method=method)
-        two = link_parameters(table(model, model.change_metric(ref, C, D)), table(model, foc), method=method)
+        two = link_parameters(table(model, move_items(ref, C, D)), table(model, foc), method=method)
         np.testing.assert_allclose([two.A, two.B], [C * one.A, C * one.B + D], atol=1e-9)
 
 
@@ -165,7 +166,7 @@ def test_metrics_far_apart(A, B, metric):
     """Far links are found as well where the nodes see the items (a metric five times as wide needs wide nodes)."""
     model = make_model("2pl")
     xi = items(model, 30, 3)
-    foc = model.change_metric(xi, 1 / A, -B / A)
+    foc = move_items(xi, 1 / A, -B / A)
     nodes = np.linspace(-12, 12, 121)
     for method, loss in CURVES:
         options = {"method": method, "loss": loss, "power": 1.5, "eps": 1e-3, "grid_metric": metric}
@@ -177,7 +178,7 @@ def test_metrics_far_apart(A, B, metric):
 def test_two_anchors(method, loss):
     model = make_model("2pl")
     xi = np.array([[-0.5, 0.1], [0.7, -0.2]])
-    foc = model.change_metric(xi, 1 / 1.4, 0.3)
+    foc = move_items(xi, 1 / 1.4, 0.3)
     answer = link_parameters(table(model, xi), table(model, foc), method=method, loss=loss, power=1.5, eps=1e-3)
     np.testing.assert_allclose([answer.A, answer.B], [1.4, -0.42], atol=1e-7)
 

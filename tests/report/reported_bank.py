@@ -1,8 +1,12 @@
-"""A bank with made-up calibrations (no engine), so that reports are quick to make; one id is a piece of HTML."""
+"""A bank with made-up calibrations (no engine), so that reports are quick to make; one id is a piece of HTML.
+
+The third period comes with response tables, as concal's own engine gives them; the others are draws alone.
+"""
 
 from __future__ import annotations
 
 import zlib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +14,11 @@ import numpy as np
 import polars as pl
 
 from concal.bank.bank import Bank
+from concal.calibrate.layout import lay_out
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibrate.tables import response_table
 from concal.data.period import PeriodData
+from concal.metric import move_items, phi_of
 from concal.spec import Spec
 
 CHAINS, DRAWS = 2, 50
@@ -27,6 +34,7 @@ SPEC = Spec.parse(
             "essay": {"model": "gpcm", "categories": 4, "dimension": "writing"},
             "dictation": {"model": "ordered_beta", "dimension": "reading"},
         },
+        "consensus": {"method": "analytic"},  # the joint sampler takes its time with draws that no likelihood made
     }
 )
 
@@ -78,7 +86,7 @@ def made_up(
     groups = {}
     for name, group in data.groups.items():
         p, n = len(group.model.parameters), len(group.item_ids)
-        centre = group.model.change_metric(np.array([truth(i, p) for i in group.item_ids]), A, B)
+        centre = move_items(np.array([truth(i, p) for i in group.item_ids]), A, B)
         counts = np.bincount(group.item, minlength=n).astype(np.int64)
         noise = rng.normal(size=(CHAINS, DRAWS, n, p)) * (0.1 + 0.3 / np.sqrt(1 + counts))[:, None]
         sigma = np.diag([1.0, *[0.1] * (p - 1)]) * np.exp(rng.normal(0, 0.05, (CHAINS, DRAWS, 1, 1)))
@@ -102,7 +110,7 @@ def made_up(
     k, n, m = len(data.dimensions), data.person_ids.len(), len(data.populations)
     shape = (CHAINS, DRAWS, m, k)
     moments = rng.normal(0, 0.01, shape), 1 + rng.normal(0, 0.01, shape)
-    return Calibration(
+    made = Calibration(
         period=period,
         dimensions=data.dimensions,
         groups=groups,
@@ -124,6 +132,26 @@ def made_up(
         seed=seed,
         engine="made up",
     )
+    return with_tables(made, data) if period == PERIODS[2] else made
+
+
+def with_tables(calibration: Calibration, data: PeriodData) -> Calibration:
+    """The same with what concal's engine adds: response tables, and gradients that know most of each posterior."""
+    groups, layout = {}, lay_out(data)
+    for (name, group), place in zip(calibration.groups.items(), layout.groups, strict=True):
+        k = data.dimensions.index(group.dimension)
+        mean, sd = calibration.abilities.mean[:, k], calibration.abilities.sd[:, k]
+        phi = phi_of(group.flat("xi"))
+        centred = phi - phi.mean(axis=0)
+        covariance = np.einsum("sja,sjb->jab", centred, centred) / len(phi)
+        gradient = -0.8 * np.einsum("jab,sjb->sja", np.linalg.inv(covariance), centred)
+        products = [np.einsum("sja,sjb->jab", phi, other) / len(phi) for other in (phi, gradient)]
+        moments = np.concatenate(
+            [phi.mean(axis=0), gradient.mean(axis=0), *(p.reshape(group.n_items, -1) for p in products)], axis=1
+        )
+        table = response_table(place, group.flat("xi").mean(axis=0), mean, sd)
+        groups[name] = replace(group, moments=moments, **table._asdict())
+    return replace(calibration, groups=groups)
 
 
 def make_bank(folder: Path, n: int = 60, periods: tuple[str, ...] = PERIODS) -> Bank:

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from reported_bank import HTML_ID, HTML_NAME
+from reported_bank import HTML_ID, HTML_NAME, PERIODS
 
 pytestmark = pytest.mark.browser
 ARTEFACTS = Path(os.environ.get("CONCAL_ARTEFACTS", Path(__file__).resolve().parents[2] / "artefacts"))
@@ -135,6 +135,15 @@ def test_explorer_shows_the_banks_numbers(page, reported):
     assert float(cells[1]) == pytest.approx(d["mean"], abs=6e-4)
     assert float(cells[2]) == pytest.approx(d["sd"], abs=6e-4)
     assert int(cells[5]) == d["n_responses"]
+
+
+def test_observed_scores_are_points_over_the_curve(page, reported):
+    factors = reported[0].factors(PERIODS[2]).groups["vocabulary"]  # the period with response tables
+    item = next(i for i, n in zip(factors.item_ids, factors.n_responses, strict=True) if n > 5)
+    page.execute_script("openItem(arguments[0])", item)
+    drawn = "return [...document.querySelectorAll('#item canvas')].map(c => Number(c.parentNode.dataset.points))"
+    assert page.execute_script(drawn) == [5]
+    assert "Numbers of the points" in page.find_element("id", "item").text
 
 
 def test_html_in_ids_is_text(page):

@@ -1,5 +1,6 @@
 """The page is one file, shows the bank's numbers, and treats ids as text."""
 
+import errno
 import re
 
 import numpy as np
@@ -11,7 +12,8 @@ from hypothesis.extra.numpy import arrays
 from reported_bank import HTML_ID, HTML_NAME, PERIODS
 from unpacked import frame, read_page, unpack
 
-from concal.errors import BankError, DataError
+from concal.errors import BankError, ConcalError, DataError
+from concal.report import write
 from concal.report.data import gather
 from concal.report.pack import Block, script_json
 from concal.report.page import write_report
@@ -65,20 +67,48 @@ def test_items_are_the_banks(reported, packed):
 
 def test_period_posteriors_are_the_banks(reported, packed):
     bank, (content, block) = reported[0], packed
-    summary = bank.summary(PERIODS[1]).groups["essay"]
+    factors = bank.factors(PERIODS[1]).groups["essay"]
+    link = bank.links().filter(period=PERIODS[1], dimension="writing").row(0, named=True)
     group = next(g for g in content["groups"] if g["name"] == "essay")
     own = group["periods"][PERIODS[1]]
     ids = unpack(block, content["ids"])
     offset = ids.index(next(i for i in ids if i.startswith("essay")))
     shown = [ids[offset + k] for k in unpack(block, own["item"])]
-    seen = [j for j in range(summary.n_items) if summary.n_responses[j]]
-    assert shown == [summary.item_ids[j] for j in seen]
-    np.testing.assert_allclose(unpack(block, own["mean"]).reshape(len(seen), -1), summary.mu[seen], atol=6e-4)
-    assert unpack(block, own["n"]).tolist() == summary.n_responses[seen].tolist()
+    seen = [j for j in range(factors.n_items) if factors.n_responses[j]]
+    assert shown == [factors.item_ids[j] for j in seen]
+    mean, sd = (unpack(block, own[key]).reshape(len(seen), -1) for key in ("mean", "sd"))
+    np.testing.assert_allclose(mean[:, 0], link["A"] * factors.mean[seen, 0] + link["B"], atol=6e-4)
+    np.testing.assert_allclose(mean[:, 1], factors.mean[seen, 1] - np.log(link["A"]), atol=6e-4)
+    np.testing.assert_allclose(sd[:, 0], link["A"] * np.sqrt(factors.covariance[seen, 0, 0]), atol=6e-4)
+    assert unpack(block, own["n"]).tolist() == factors.n_responses[seen].tolist()
     data = bank.period_data(PERIODS[1]).groups["essay"]
     j = data.item_ids.index(shown[0])
     mean = data.score[data.item == j].mean() / 3
     assert unpack(block, own["score"])[0] == pytest.approx(mean, abs=6e-4)
+
+
+def test_observed_scores_are_the_response_tables(reported, packed):
+    bank, (content, block) = reported[0], packed
+    period = PERIODS[2]
+    factors = bank.factors(period).groups["dictation"]
+    link = bank.links().filter(period=period, dimension="reading").row(0, named=True)
+    own = next(g for g in content["groups"] if g["name"] == "dictation")["periods"][period]
+    theta, score = (unpack(block, own[key], own["bins"]).reshape(-1, own["bins"]) for key in ("bin_theta", "bin_score"))
+    theta = content["theta"][0] + theta * (content["theta"][-1] - content["theta"][0])
+    data = bank.period_data(period).groups["dictation"]
+    seen = np.flatnonzero(factors.n_responses > 0)
+    expected = np.clip(link["A"] * factors.bin_mean[seen] + link["B"], -4, 4)
+    for k, j in enumerate(seen):
+        answers = data.score[data.item == data.item_ids.index(factors.item_ids[j])]
+        used = min(own["bins"], answers.size)
+        np.testing.assert_allclose(theta[k, :used], expected[k, :used], atol=0.041)
+        counts = factors.cell_count[j].sum(axis=1)[:used]
+        assert (score[k, :used] @ counts) / answers.size == pytest.approx(answers.mean(), abs=0.02)
+
+
+def test_periods_without_response_tables_have_no_points(packed):
+    content, _ = packed
+    assert all("bins" not in g["periods"][PERIODS[1]] for g in content["groups"])
 
 
 def test_curves_are_the_models(reported, packed):
@@ -140,6 +170,19 @@ def test_file_is_written_whole(reported, tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
     with pytest.raises(DataError, match="there is no folder"):
         write_report(reported[0], tmp_path / "nowhere" / "r.html")
+
+
+def test_full_disk_is_said_and_leaves_nothing(reported, tmp_path, monkeypatch):
+    def full(path, data):
+        path.write_bytes(data[:1000])
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    (tmp_path / "r.html").write_text("the report of last quarter")
+    monkeypatch.setattr(write, "write_durably", full)
+    with pytest.raises(ConcalError, match="the disk is full"):
+        write_report(reported[0], tmp_path / "r.html")
+    assert [p.name for p in tmp_path.iterdir()] == ["r.html"]
+    assert (tmp_path / "r.html").read_text() == "the report of last quarter"
 
 
 def test_empty_bank_is_refused(tmp_path):

@@ -42,8 +42,9 @@ def enlarged(data):
                 1 + rng.gamma(1, 0.01, seen.size),
                 rng.integers(1, 900, seen.size),
                 rng.random(seen.size),
+                (np.sort(rng.normal(0, 1, (seen.size, 5))), rng.random((seen.size, 5))),
             )
-        for method in ("analytic", "joint"):
+        for method in ("joint", "analytic"):
             pairs.append(
                 pl.DataFrame(
                     {
@@ -87,7 +88,7 @@ def enlarged(data):
         by_period=by_period,
         anchors=anchors,
         periods=pl.DataFrame({"period": list(periods), "n_responses": [10**6] * 4}),
-        evaluation=replace(data.evaluation, pairs=every, methods=("analytic", "joint")),
+        evaluation=replace(data.evaluation, pairs=every, methods=("joint", "analytic")),
         flags=dict.fromkeys(ids[:500], ("drift in 2026Q2: easier",)),
     )
 

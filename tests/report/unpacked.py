@@ -23,7 +23,7 @@ def unpack(block: bytes, ref: dict, row: int | None = None):
     if ref["t"] == "u8":
         return raw
     if ref["t"] == "d8":
-        return np.cumsum(raw.reshape(-1, row), axis=1, dtype=np.uint8) / 255
+        return np.cumsum(raw.reshape(-1, row), axis=1, dtype=np.uint8) / ref["parts"]
     kind = np.dtype(kinds[ref["t"]])
     values = np.frombuffer(raw.reshape(kind.itemsize, -1).T.tobytes(), dtype=kind)
     if ref["t"][0] != "r":

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from scipy import optimize, special
 
+from concal.metric import move_items
 from concal.response import make_model, model_class, model_names
 from concal.response.natural import natural_from_xi, xi_from_natural
 
@@ -119,12 +120,12 @@ def test_likelihood_does_not_depend_on_the_metric(model, data, theta, log_A, B, 
     xi = item(model, data.draw, width=2.0)[None]
     th, A = np.array([theta]), np.exp(log_A)
     score = model.simulate(th, xi, np.random.default_rng(seed))
-    moved = model.change_metric(xi, A, B)
+    moved = move_items(xi, A, B)
     assert model.log_likelihood(score, A * th + B, moved) == pytest.approx(
         model.log_likelihood(score, th, xi), abs=1e-8, rel=1e-9
     )
     assert model.expected_score(A * th + B, moved) == pytest.approx(model.expected_score(th, xi), abs=1e-10)
-    assert model.change_metric(moved, 1 / A, -B / A) == pytest.approx(xi, abs=1e-12)
+    assert move_items(moved, 1 / A, -B / A) == pytest.approx(xi, abs=1e-12)
 
 
 @many
@@ -175,6 +176,25 @@ def test_shapes_and_names(model):
     theta = np.linspace(-1, 1, 7)
     assert model.expected_score(theta, xi).shape == (4, 7)
     assert model.kernel_parameters(xi).shape[:2] == (4, 7)
+
+
+def test_tables_can_count_every_score(model):
+    """Atoms are the scores with a probability of their own, as the kernels read them; all others need levels."""
+    atoms = np.array(model.atoms)
+    assert not model.bad_scores(atoms).any()
+    assert np.unique(atoms).size == atoms.size
+    if model.n_categories is not None:
+        np.testing.assert_array_equal(atoms, np.arange(model.n_categories))
+        assert model.levels == 0
+        return
+    assert model.levels > 0
+    ends = np.array([0.0, model.max_score])
+    np.testing.assert_array_equal(atoms, ends[~model.bad_scores(ends)])
+    inside = np.array([1e-9, 0.2, 0.5, 0.999]) * model.max_score
+    # encoded atoms survive float32, and no score inside is ever taken for one
+    encoded = model.encode_score(atoms).astype(np.float32)
+    assert np.isfinite(encoded).all()
+    assert not np.isin(model.encode_score(inside).astype(np.float32), encoded).any()
 
 
 def test_simulation_recovers_the_item(model):

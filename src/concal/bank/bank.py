@@ -9,18 +9,18 @@ from typing import Any
 
 import polars as pl
 
-from concal.bank import change
-from concal.bank import update as updates
-from concal.bank.commit import author, commit, now, successor
-from concal.bank.draft import spec_bytes
-from concal.bank.files import sha256
-from concal.bank.folder import FolderWriter
-from concal.bank.manifest import FORMAT, Release, Snapshot
-from concal.bank.parquet import write_bytes
-from concal.bank.progress import Progress, Update
-from concal.bank.store import Store, Transaction, create_store
-from concal.bank.update import Calibrator
-from concal.bank.upkeep import Pruned, Verification, prune, verify
+from concal.bank.store.commit import author, commit, now, stamp, successor
+from concal.bank.store.files import sha256
+from concal.bank.store.folder import FolderWriter
+from concal.bank.store.manifest import FORMAT, Release, Snapshot
+from concal.bank.store.parquet import write_bytes
+from concal.bank.store.store import Store
+from concal.bank.store.transaction import Transaction, add_release, create_store
+from concal.bank.store.upkeep import Pruned, Verification, prune, verify
+from concal.bank.update import add, change
+from concal.bank.update.add import Calibrator
+from concal.bank.update.progress import Progress, Update
+from concal.bank.update.spec import spec_bytes, with_consensus
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
 from concal.data.read import Table
@@ -56,17 +56,12 @@ class Bank(Version):
 
         def first(store: Store, transaction: Transaction) -> Snapshot:
             return Snapshot(
-                format=FORMAT,
                 bank=secrets.token_hex(8),
                 number=0,
                 id=transaction.id,
                 parent=None,
-                concal=_version(),
-                written=now(),
-                author=author(),
-                action="create",
                 spec=write_bytes(store.root / "bank.toml", "bank.toml", spec_bytes(spec)),
-                reference=None,
+                **stamp("create"),
             )
 
         create_store(Path(path), first)
@@ -112,7 +107,7 @@ class Bank(Version):
         responses, items
             Paths or data frames, see `concal.check_period`.
         spec
-            A changed specification, kept from this version on.
+            A changed specification: what it changes relative to `Bank.spec` holds from this version on.
         wide
             Responses have one column per item.
         replace
@@ -130,8 +125,9 @@ class Bank(Version):
         calibrator
             What calibrates instead of concal's engine.
         """
-        done = updates.add(
+        done = add.add(
             self._store,
+            self.spec,
             period,
             responses,
             items,
@@ -152,6 +148,7 @@ class Bank(Version):
         calibration: Calibration,
         *,
         design_states: Mapping[str, Any] | None = None,
+        items: Table | None = None,
         replace: bool = False,
         reason: str = "",
         progress: Progress | None = None,
@@ -164,14 +161,20 @@ class Bank(Version):
             From `concal.calibrate`, `concal.bank.exchange.draws.calibration_from_draws` or `legacy_calibration`.
         design_states
             How its features are coded, as those functions return it.
+        items
+            The period's item table; items nobody has answered are predicted.
         replace, reason, progress
             As in `add`.
         """
-        from concal.bank.exchange.draws import check_calibration
-
-        check_calibration(calibration, self.spec)
-        done = updates.add_calibration(
-            self._store, calibration, design_states, replace=replace, reason=reason, progress=progress
+        done = add.add_calibration(
+            self._store,
+            self.spec,
+            calibration,
+            design_states or {},
+            items,
+            replace=replace,
+            reason=reason,
+            progress=progress,
         )
         return self._moved(done)
 
@@ -193,7 +196,7 @@ class Bank(Version):
 
         calibration, states = read_arviz(draws, period, self.spec, items=items, design_states=self.design_states())
         return self.add_calibration(
-            calibration, design_states=states, replace=replace, reason=reason, progress=progress
+            calibration, design_states=states, items=items, replace=replace, reason=reason, progress=progress
         )
 
     def retract(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
@@ -203,16 +206,16 @@ class Bank(Version):
     def combine(
         self, *, method: str | None = None, reason: str = "", progress: Progress | None = None, **options: Any
     ) -> Update:
-        """Combine again under other options (half_life, tilt, ...), which stay for later updates."""
+        """Combine under other options of the spec's consensus section, which stay; half_life=None takes it away."""
         given = {**({"method": method} if method is not None else {}), **options}
         unknown = sorted(set(given) - set(ConsensusSpec.model_fields))
         if unknown:
             raise BankError(f"unknown options {first_few(unknown)}; there are {', '.join(ConsensusSpec.model_fields)}")
-        Spec.parse({**self.spec.model_dump(), "consensus": {**self.consensus_spec.model_dump(), **given}})
+        with_consensus(self.spec, given)  # a bad value is refused before any work
         return self._moved(change.recombine(self._store, given, reason=reason, progress=progress))
 
     def rereference(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
-        """Put everything on another period's metric: mapped through its link, nothing is refitted."""
+        """Put everything on another period's metric: all periods are linked to it, nothing is calibrated again."""
         return self._moved(change.rereference(self._store, period, reason=reason, progress=progress))
 
     def _moved(self, done: Update) -> Update:
@@ -252,7 +255,7 @@ class Bank(Version):
             author=author(),
             note=note,
         )
-        self._store.add_release(release)
+        add_release(self._store, release)
         return release
 
     def verify(self) -> Verification:
@@ -260,11 +263,5 @@ class Bank(Version):
         return verify(self._store)
 
     def prune(self, *, keep: int | None = None, grace_days: float = 7.0, dry_run: bool = False) -> Pruned:
-        """Remove files no version or release needs; see `concal.bank.upkeep.prune`."""
+        """Remove files no version or release needs; see `concal.bank.store.upkeep.prune`."""
         return prune(self._store, keep=keep, grace_days=grace_days, dry_run=dry_run)
-
-
-def _version() -> str:
-    from concal import __version__
-
-    return __version__

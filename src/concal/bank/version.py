@@ -9,28 +9,29 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from concal.bank.codec import decode_model
-from concal.bank.draft import answered_items, read_spec
-from concal.bank.folder import FolderReader
-from concal.bank.manifest import Snapshot
-from concal.bank.persons import persons_of
-from concal.bank.results import read_consensus, read_link, read_summary
-from concal.bank.store import Store
-from concal.bank.tables import read_calibration, read_item_draws
-from concal.bank.views import history_table, item_table, link_table, period_table, wanted_items, wide_items
+from concal.bank.store.folder import FolderReader
+from concal.bank.store.manifest import Snapshot
+from concal.bank.store.store import Store
+from concal.bank.tables.calibration import read_item_draws
+from concal.bank.tables.responses import read_period_data, read_persons
+from concal.bank.tables.results import read_consensus, read_totals
+from concal.bank.tables.views import history_table, item_table, link_table, period_table, wanted_items, wide_items
+from concal.bank.update.coding import design_rows, merged_coding, unanswered_items
+from concal.bank.update.evidence import evidence_of
+from concal.bank.update.periods import Periods
+from concal.bank.update.spec import read_spec, with_consensus
 from concal.calibrate.result import Calibration
+from concal.combine.combine import consensus_of
 from concal.combine.draws import item_draws
-from concal.combine.periods import combine
+from concal.combine.factors.period import PeriodFactors, Placed
 from concal.combine.predict import predict_items
 from concal.combine.result import Consensus
-from concal.combine.summary import PeriodSummary
-from concal.data.design import apply_design
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.linkage import Linkage, linkage
-from concal.data.period import GroupData, PeriodData
+from concal.data.period import PeriodData
 from concal.data.read import Table
-from concal.errors import BankError, DataError, first_few
+from concal.errors import BankError, first_few
 from concal.link.result import Link
 from concal.spec import ConsensusSpec, Spec
 
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     import xarray
 
     from concal.bank.exchange.export import Exported
-    from concal.combine.drift import Drift
+    from concal.combine.drift.drift import Drift
 
 
 class Version:
@@ -72,7 +73,7 @@ class Version:
     @property
     def consensus_spec(self) -> ConsensusSpec:
         """How the consensus of this version was made."""
-        return ConsensusSpec.model_validate({**self.spec.consensus.model_dump(), **self._snapshot.options})
+        return self.spec.consensus
 
     @property
     def reference(self) -> str | None:
@@ -87,10 +88,9 @@ class Version:
     def __repr__(self) -> str:
         return f"Bank({str(self.path)!r}, version {self.version}, {len(self.period_names)} periods)"
 
-    def _reader(self, period: str) -> FolderReader:
-        if period not in self._snapshot.periods:
-            raise BankError(f"there is no period {period!r}; periods: {first_few(self.period_names) or 'none'}")
-        return FolderReader(self._store, self._snapshot.periods[period].files)
+    @property
+    def _periods(self) -> Periods:
+        return Periods.of(self._store, self._snapshot)
 
     @property
     def _state(self) -> FolderReader:
@@ -112,24 +112,26 @@ class Version:
             raise BankError(f"bank {str(self.path)!r} has no period yet; add one with `concal add`")
         if method is None or method == self.consensus_spec.method:
             return read_consensus(self._state, joint=joint)
-        spec = self.consensus_spec.model_copy(update={"method": method})
-        return combine(list(self.summaries().values()), method=method, spec=spec)
+        spec, periods = with_consensus(self.spec, {"method": method}).consensus, self._periods
+        return consensus_of(
+            evidence_of(periods, lambda: read_totals(self._state)), spec, items=unanswered_items(periods)
+        )
 
     def calibration(self, period: str) -> Calibration:
         """Draws of a period on its own metric, with diagnostics."""
-        return read_calibration(self._reader(period))
+        return self._periods.calibration(period)
 
     def link(self, period: str) -> Link:
-        """The link of a period to the reference metric."""
-        return read_link(self._reader(period))
+        """The link of a period to the reference metric, found from its anchors."""
+        return self._periods.link(period)
 
-    def summary(self, period: str) -> PeriodSummary:
-        """What a period contributes to the consensus."""
-        return read_summary(self._reader(period))
+    def factors(self, period: str) -> PeriodFactors:
+        """What a period's responses said about its items, on its own metric."""
+        return self._periods.factors(period)
 
-    def summaries(self) -> dict[str, PeriodSummary]:
-        """Summaries of all periods, in the order they were added."""
-        return {name: self.summary(name) for name in self.period_names}
+    def placed(self) -> list[Placed]:
+        """Factors and links of all periods, in the order they were added."""
+        return [self._periods.placed(name) for name in self.period_names]
 
     # tables
 
@@ -152,8 +154,9 @@ class Version:
         return period_table(self._snapshot)
 
     def links(self) -> pl.DataFrame:
-        """One row per period and dimension."""
-        return link_table({name: self.link(name) for name in self.period_names})
+        """One row per period and dimension: A and B as the consensus has them, and the anchors they rest on."""
+        found = self.consensus(joint=False).links if self._snapshot.periods else pl.DataFrame()
+        return link_table(found, {name: self.link(name) for name in self.period_names})
 
     def anchors(self, period: str) -> pl.DataFrame:
         """Candidate anchors of a period: kept, or dropped by what."""
@@ -164,11 +167,12 @@ class Version:
         return self.drift_result(fdr).items
 
     def drift_result(self, fdr: float | None = None) -> Drift:
-        """Drift of items and of periods; see `concal.combine.drift.Drift`."""
-        from concal.combine.drift import find_drift
+        """Drift of items and of periods; see `concal.combine.drift.drift.Drift`."""
+        from concal.combine.drift.drift import find_drift
 
-        spec, summaries = self.consensus_spec, list(self.summaries().values())
-        return find_drift(summaries, self.consensus(joint=False), fdr=fdr or spec.drift_fdr, half_life=spec.half_life)
+        spec = self.consensus_spec
+        consensus = self.consensus(joint=False)
+        return find_drift(self.placed(), consensus, fdr=fdr or spec.drift_fdr, half_life=spec.half_life)
 
     def history(self) -> pl.DataFrame:
         """One row per version up to this one."""
@@ -215,7 +219,7 @@ class Version:
 
     def period_draws(self, period: str, ids: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
         """Draws of some items in one period, on its own metric: (chain, draw, parameter) by item."""
-        return dict(read_item_draws(self._reader(period), list(ids)))
+        return dict(read_item_draws(self._periods.reader(period), list(ids)))
 
     def predict(self, items: Table) -> pl.DataFrame:
         """Parameters for items nobody has answered, from their features; columns as in `items`.
@@ -225,36 +229,31 @@ class Version:
         items
             Path or data frame: item_id, group, feature columns.
         """
-        spec, designs, consensus = self.spec, self.design_states(), self.consensus(joint=False)
+        spec, consensus = self.spec, self.consensus(joint=False)
         found = Findings("items")
         table = read_items(items, spec, found)
         found.stop_if_bad()
         groups = []
         for name in table["group"].unique(maintain_order=True).to_list():
-            rows = table.filter(pl.col("group") == name)
-            if name not in consensus.groups or name not in designs:
-                raise DataError(f"group {name!r} has no responses in any period, so nothing is known about its items")
-            X, _ = apply_design(
-                spec.groups[name].features, rows, name, designs[name], unseen_level=spec.data.unseen_level, warnings=[]
-            )
-            groups.append(predict_items(consensus, name, rows["item_id"].to_list(), X))
+            ids, X = design_rows(self._periods, name, table, spec.data.unseen_level)
+            groups.append(predict_items(consensus, name, ids, X))
         return item_table(groups)
 
     # what checks need to know
 
     def person_ids(self) -> pl.Series:
         """Examinees of all periods."""
-        found = [persons_of(self._reader(name)) for name in self.period_names]
+        found = [read_persons(self._periods.reader(name)) for name in self.period_names]
         return pl.concat(found).unique().sort() if found else pl.Series("person_id", [], dtype=pl.String)
 
     def design_states(self) -> dict[str, Any]:
-        """How features are coded, by group."""
-        return self._state.json("designs") if "designs" in self._state else {}
+        """How the next period should code its features, by group: as the first period that has them."""
+        return merged_coding(self._periods)
 
     def answered_items(self) -> dict[str, dict[str, list[str]]]:
         """Items with responses: period -> dimension -> ids, the reference first."""
         first = [self.reference] if self.reference is not None else []
-        return {n: answered_items(self._reader(n)) for n in dict.fromkeys([*first, *self.period_names])}
+        return {n: self._periods.answered(n) for n in dict.fromkeys([*first, *self.period_names])}
 
     def linkage(self) -> Linkage | None:
         """Which periods share how many items, and how each reaches the reference; None without periods."""
@@ -264,37 +263,7 @@ class Version:
 
     def period_data(self, period: str) -> PeriodData:
         """A period's responses as they were calibrated (needs a period added with its responses kept)."""
-        reader = self._reader(period)
-        if "responses" not in reader:
-            raise BankError(
-                f"period {period!r} was added without its responses (--no-keep-responses, or draws of another engine)"
-            )
-        content = reader.json("calibration")
-        table, rows = reader.frame("calibration_items", ["item_id", "group", "X"]), reader.frame("responses")
-        groups = {}
-        for name in content["order"]:
-            plain = content["groups"][name]["plain"]
-            own, answers = table.filter(pl.col("group") == name), rows.filter(pl.col("group") == name)
-            groups[name] = GroupData(
-                name=name,
-                dimension=plain["dimension"],
-                model=decode_model(plain["model"]),
-                item_ids=tuple(own["item_id"].to_list()),
-                features=tuple(plain["features"]),
-                X=np.array(own["X"].to_list(), dtype=np.float64).reshape(own.height, len(plain["features"])),
-                person=answers["person"].to_numpy(),
-                item=answers["item"].to_numpy(),
-                score=answers["score"].to_numpy(),
-            )
-        persons = persons_of(reader)
-        return PeriodData(
-            period=period,
-            dimensions=tuple(content["plain"]["dimensions"]),
-            person_ids=persons,
-            groups=groups,
-            populations=(period,),
-            population=np.zeros(persons.len(), dtype=np.int32),
-        )
+        return read_period_data(self._periods.reader(period), period)
 
     # evaluations and releases
 

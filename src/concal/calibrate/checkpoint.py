@@ -21,7 +21,7 @@ _TRACE_SCALARS = (
     "checked", "converged",
 )  # fmt: skip
 _REFERENCE = ("epsilon", "ready", "trials")
-ENGINE = 3
+ENGINE = 4
 """Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way."""
 
 
@@ -79,7 +79,7 @@ def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
         "warmup_end": sampler.warmup_end,
         "seconds": sampler.seconds,
         "warnings": sampler.warnings,
-        "gradients": trace.gradients.count,
+        "averages": trace.averages.count,
         "trace": {name: getattr(trace, name) for name in _TRACE_SCALARS},
         "transport": {},
     }
@@ -87,7 +87,7 @@ def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
         arrays |= {f"g{k}_{name}": getattr(s, name) for name in _GROUP}
         arrays[f"g{k}_accepted"] = steps.item_accepted[k]
         arrays[f"g{k}_draws"] = trace.xi[k][: trace.kept]
-        arrays[f"g{k}_gradients"] = trace.gradients.sums[k]
+        arrays[f"g{k}_averages"] = trace.averages.sums[k]
     arrays |= {"governing": trace.governing[: trace.kept], "moments": trace.moments[: trace.kept]}
     arrays |= {"ability_total": trace.ability_total, "ability_square": trace.ability_square}
     if trace.population:
@@ -112,7 +112,7 @@ def _restore(sampler: Sampler, arrays: dict[str, Any], scalars: dict[str, Any]) 
     steps.person_accepted[:] = arrays["accepted"]
     sampler.warmup_end, sampler.seconds = scalars["warmup_end"], scalars["seconds"]
     sampler.warnings = list(scalars["warnings"])
-    trace.gradients.count = scalars["gradients"]
+    trace.averages.count = scalars["averages"]
     for name, value in scalars["trace"].items():
         setattr(trace, name, value)
     for k, s in enumerate(state.groups):
@@ -120,7 +120,7 @@ def _restore(sampler: Sampler, arrays: dict[str, Any], scalars: dict[str, Any]) 
             setattr(s, name, arrays[f"g{k}_{name}"])
         steps.item_accepted[k][:] = arrays[f"g{k}_accepted"]
         trace.xi[k][: trace.kept] = arrays[f"g{k}_draws"]
-        trace.gradients.sums[k][:] = arrays[f"g{k}_gradients"]
+        trace.averages.sums[k][:] = arrays[f"g{k}_averages"]
     trace.governing[: trace.kept], trace.moments[: trace.kept] = arrays["governing"], arrays["moments"]
     trace.ability_total, trace.ability_square = arrays["ability_total"], arrays["ability_square"]
     trace.population = list(arrays["population"]) if "population" in arrays else []

@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from concal import metric
 from concal.calibrate.layout import Layout
 from concal.calibrate.population import MU_VARIANCE, NU, _symmetric
 from concal.calibrate.state import State
@@ -112,21 +113,22 @@ def _draw_log_scale(
 
 
 def _move(layout: Layout, state: State, dim: int, t: Array, s: Array) -> None:
-    """Items, population models and free ability distributions to s (x + t)."""
-    log_s = np.log(s)
-    for g, group in zip(layout.groups, state.groups, strict=True):
-        if g.dim != dim:
-            continue
-        for values, intercept in ((group.xi, False), (group.mean, False), (group.beta, True), (group.beta_mean, True)):
-            rows = values[:1] if intercept else values
-            rows[:, 0] += t
-            values[:, 0] *= s
-            rows[:, 1] -= log_s
-        group.sigma[:, 0, :] *= s[:, None]
-        group.sigma[:, :, 0] *= s[:, None]
+    """Items, population models and free ability distributions to s (x + t): a shift, then a change of unit."""
+    for A, B in ((np.ones(LANES), t), (s, np.zeros(LANES))):
+        for g, group in zip(layout.groups, state.groups, strict=True):
+            if g.dim != dim:
+                continue
+            for items in (group.xi, group.mean):
+                by_lane = np.moveaxis(items, 1, 2)
+                by_lane[...] = metric.move_items(by_lane, A, B)
+            for beta in (group.beta, group.beta_mean):
+                by_lane = np.moveaxis(beta, 2, 0)
+                by_lane[...] = metric.move_beta(by_lane, A, B)
+            group.sigma = metric.move_item_covariance(group.sigma, A)
+        state.mu[1:, dim] = metric.move_theta(state.mu[1:, dim], A, B)
+    # the link starts from the new metric: composed with the inverse, on the scale of log A it is kept on
     state.link[dim, 1] -= np.exp(state.link[dim, 0]) * t
-    state.link[dim, 0] -= log_s
+    state.link[dim, 0] -= np.log(s)
     for m in range(1, len(layout.populations)):
-        state.mu[m, dim] = s * (state.mu[m, dim] + t)
         state.R[m, :, dim, :] *= s[:, None]
         state.R[m, :, :, dim] *= s[:, None]

@@ -20,6 +20,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from concal import metric
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.state import GroupState, State
 from concal.response.lanes import LANES
@@ -38,18 +39,16 @@ def prior_mean(g: GroupLayout, link: Array) -> Array:
     """The prior means on the period's metric, (items, p, LANES), under link (2, LANES) = (log A, B)."""
     assert g.guide is not None
     mean = np.repeat(g.guide.mean[:, :, None], LANES, axis=2)
-    mean[:, 0] = (mean[:, 0] - link[1]) / np.exp(link[0])
-    mean[:, 1] += link[0]
+    mean[:, 0] = metric.own_theta(mean[:, 0], np.exp(link[0]), link[1])
+    mean[:, 1] += link[0]  # log A is what the engine keeps: no way there and back through A
     return mean
 
 
 def prior_precision(g: GroupLayout, link: Array) -> Array:
     """J S^-1 J for every item and lane, (items, p, p, LANES)."""
     precision = np.repeat(g.guide_precision[:, :, :, None], LANES, axis=3)
-    A = np.exp(link[0])
-    precision[:, 0] *= A
-    precision[:, :, 0] *= A
-    return precision
+    # from the bank's metric to the period's covariances shrink by A, so precisions grow by it
+    return np.moveaxis(metric.move_item_covariance(np.moveaxis(precision, 3, 1), np.exp(link[0])), 1, 3)
 
 
 def draw_links(layout: Layout, state: State, rng: np.random.Generator) -> None:

@@ -49,6 +49,8 @@ class KnownGroup(KnownItems, Protocol):
     @property
     def features(self) -> tuple[str, ...]: ...  # noqa: D102
     @property
+    def coding(self) -> str: ...  # noqa: D102
+    @property
     def n_periods(self) -> npt.NDArray[np.int64]: ...  # noqa: D102
     @property
     def beta(self) -> Array: ...  # noqa: D102
@@ -72,8 +74,8 @@ def guide_period(data: PeriodData, known: Mapping[str, KnownGroup]) -> PeriodDat
 
 
 def _same_form(group: GroupData, known: KnownGroup) -> bool:
-    same: Any = (group.model, group.dimension, group.features)
-    return bool(same == (known.model, known.dimension, known.features))
+    same: Any = (group.model, group.dimension, group.features, group.coding)
+    return bool(same == (known.model, known.dimension, known.features, known.coding))
 
 
 def _guide(group: GroupData, known: KnownGroup) -> Guide:

@@ -16,6 +16,7 @@ from concal.calibrate.known import KnownGroup, guide_period
 from concal.calibrate.layout import Layout, lay_out
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.calibrate.sampler import Report, Sampler, stuck_items
+from concal.calibrate.tables import response_table
 from concal.calibrate.trace import Trace, population_names, split_governing
 from concal.data.check import check_period
 from concal.data.period import PeriodData
@@ -98,8 +99,9 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
     features = {g.name: g.features for g in data.groups.values()}
     rhat, ess = _population_diagnostics(layout, trace, features)
     groups, prior = {}, {}
-    draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), governing, trace.gradients.means(), strict=True)
-    for g, xi, stored, (beta, beta_mean, sigma), gradients in draws:
+    theta_mean, theta_sd = _ability_moments(trace)
+    draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), governing, trace.averages.means(), strict=True)
+    for g, xi, stored, (beta, beta_mean, sigma), moments in draws:
         source, found = data.groups[g.name], diagnose(stored)
         T = g.design.to_user
         groups[g.name] = GroupDraws(
@@ -117,7 +119,11 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
             ess_bulk=found.ess_bulk,
             ess_tail=found.ess_tail,
             beta_mean=T @ beta_mean,
-            gradients=gradients,
+            coding=source.coding,
+            moments=moments,
+            **response_table(
+                g, xi.mean(axis=(0, 1), dtype=np.float64), theta_mean[:, g.dim], theta_sd[:, g.dim]
+            )._asdict(),
             guide_mean=None if g.guide is None else g.guide.mean,
             guide_covariance=None if g.guide is None else g.guide.covariance,
             guide_link=None if g.guide is None else np.ascontiguousarray(link[:, :, g.dim]),
@@ -168,12 +174,18 @@ def _convergence(
     )
 
 
+def _ability_moments(trace: Trace) -> tuple[Array, Array]:
+    """Posterior mean and SD of every examinee, (persons, D) each."""
+    n = max(trace.ability_count, 1)
+    mean = trace.ability_total / n
+    return mean, np.sqrt(np.maximum(trace.ability_square / n - mean**2, 0.0))
+
+
 def _abilities(
     data: PeriodData, layout: Layout, trace: Trace, chosen: npt.NDArray[np.intp], mu: Array, R: Array
 ) -> Abilities:
-    D, n = layout.D, max(trace.ability_count, 1)
-    mean = trace.ability_total / n
-    sd = np.sqrt(np.maximum(trace.ability_square / n - mean**2, 0.0))
+    D = layout.D
+    mean, sd = _ability_moments(trace)
     counts = np.zeros((layout.n_persons, D), np.int64)
     for g in layout.groups:
         counts[:, g.dim] += np.diff(g.person_start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,9 +36,14 @@ class GroupDraws:
     beta_mean : (chain, draw, feature, parameter) float64 or None
         Conditional mean of beta given that draw's items and Sigma; with the conditional precision
         Sigma^-1 (x) X'X + tau I it gives Rao-Blackwell moments. None for draws of another engine.
-    gradients : (items, 3 p + 3 p^2) float64 or None
-        Averages over all sampled sweeps of the items and the gradients of their log posterior, see
-        `concal.calibrate.gradients`. None for draws of another engine.
+    coding : str
+        Fingerprint of how the features are coded; equal names coded differently are different features.
+    moments : (items, 2 p + 2 p^2) float64 or None
+        Averages over all sampled sweeps of the items in slope and intercept and of the gradients of their
+        log-likelihood, see `concal.calibrate.moments`. None for draws of another engine.
+    bin_mean, bin_sd : (items, bins) float64 or None
+    cell_score, cell_count : (items, bins, cells) float64 or None
+        Response tables, see `concal.calibrate.tables`. None for draws of another engine.
     guide_mean, guide_covariance : (items, parameters), (items, parameters, parameters) float64, or None
         Priors the items had instead of the population model, on the bank's metric; beta and Sigma then only describe
         the items (see `concal.calibrate.guide`).
@@ -63,12 +69,22 @@ class GroupDraws:
     ess_bulk: Array
     ess_tail: Array
     beta_mean: Array | None = None
-    gradients: Array | None = None
+    coding: str = ""
+    moments: Array | None = None
+    bin_mean: Array | None = None
+    bin_sd: Array | None = None
+    cell_score: Array | None = None
+    cell_count: Array | None = None
     guide_mean: Array | None = None
     guide_covariance: Array | None = None
     guide_link: Array | None = None
     population_rhat: Mapping[str, float] = field(default_factory=dict)
     population_ess: Mapping[str, float] = field(default_factory=dict)
+
+    PER_ITEM: ClassVar[tuple[str, ...]] = (
+        *("X", "n_responses", "rhat", "ess_bulk", "ess_tail", "guide_mean", "guide_covariance"),
+        *("moments", "bin_mean", "bin_sd", "cell_score", "cell_count"),
+    )
 
     @property
     def n_items(self) -> int:

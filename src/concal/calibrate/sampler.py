@@ -78,8 +78,8 @@ class Sampler:
             np.random.Philox(key=np.array([self.seed, 1], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
         )
         adapting = state.sweep <= self.warmup_end
-        # where the last sampled sweep ended is where this one's gradients are taken: no pass of their own
-        steps.items(state, climbing=starting, gradients=self.trace.gradients if self.trace.sweeps else None)
+        # where the last sampled sweep ended is where this one's gradients are averaged: no pass of their own
+        steps.items(state, climbing=starting, moments=self.trace.averages if self.trace.sweeps else None)
         if state.sweep > NEWTON_START // 3:  # first let units find their places under the default population
             scale, shift = expand(self.layout, state, steps.sums(state), self.spec.tau, rng)
             steps.rescale(state, scale, shift)

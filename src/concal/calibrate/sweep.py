@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate import kernels
-from concal.calibrate.gradients import GradientSums
 from concal.calibrate.guide import prior_precision
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.moments import MomentSums
 from concal.calibrate.state import State, jacobian, kernel_parameters
 from concal.calibrate.workers import Workers
 from concal.response.lanes import LANES
@@ -20,11 +20,47 @@ PERSON_STREAM = 0
 ITEM_STREAM = 1000  # plus 64 per group
 
 
+class ItemLikelihood(Protocol):
+    """What is known of the items besides their priors: responses, or the factors that stand for them."""
+
+    def accumulate(self, state: Any, k: int, x: Any, par: Any, jacobian: Any, acc: Any, lo: int, hi: int) -> None:
+        """Log-likelihood, gradient and information of items lo..hi of group k into rows 0..hi-lo of `acc`.
+
+        x (items, p, LANES), par and jacobian are the whole group's.
+        """
+
+    def log_likelihood(self, state: Any, k: int, x: Any, par: Any, total: Any, lo: int, hi: int) -> None:
+        """The log-likelihood alone, into `total` (rows 0..hi-lo)."""
+
+
+class Responses:
+    """The likelihood of the items given the abilities as they are."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.groups = layout.groups
+
+    def accumulate(self, state: State, k: int, x: Any, par: Any, jacobian: Any, acc: Any, lo: int, hi: int) -> None:
+        """See `ItemLikelihood`."""
+        g = self.groups[k]
+        args = (g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, par)
+        if g.p == 2:
+            kernels.item_pass(*args, acc, lo, hi)
+        else:
+            kernels.item_pass_extras(*args, jacobian[lo:hi], acc, lo, hi)
+
+    def log_likelihood(self, state: State, k: int, x: Any, par: Any, total: Any, lo: int, hi: int) -> None:
+        """See `ItemLikelihood`."""
+        g = self.groups[k]
+        args = (g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, par)
+        kernels.item_log_likelihood(*args, total, lo, hi)
+
+
 class UnitSteps:
     """The unit steps of one layout, with their scratch memory and acceptance counts."""
 
-    def __init__(self, layout: Layout, seed: int, workers: Workers) -> None:
+    def __init__(self, layout: Layout, seed: int, workers: Workers, likelihood: ItemLikelihood | None = None) -> None:
         self.layout, self.seed, self.workers = layout, seed, workers
+        self.likelihood = likelihood or Responses(layout)
         self.person_accepted = np.zeros((layout.n_persons, LANES), np.float32)
         self.item_accepted = [np.zeros((g.n_items, LANES), np.float32) for g in layout.groups]
         self.person_ll = np.zeros((layout.n_persons, LANES))  # log-likelihood at the current abilities
@@ -66,8 +102,8 @@ class UnitSteps:
                 self.layout.D, acc, lo - first, hi - first,
             )  # fmt: skip
 
-    def items(self, state: State, *, climbing: bool = False, gradients: GradientSums | None = None) -> None:
-        """Move every item of every group; `gradients` also takes in where the items were before."""
+    def items(self, state: Any, *, climbing: bool = False, moments: MomentSums | None = None) -> None:
+        """Move every item of every group; `moments` also takes in where the items were before."""
         groups, states = self.layout.groups, state.groups
         tasks = [(k, chunk) for k, g in enumerate(groups) for chunk in g.item_chunks]
         priors = [self._prior(k, state) for k in range(len(groups))]
@@ -79,10 +115,9 @@ class UnitSteps:
             k, (lo, hi) = task
             g, s = groups[k], states[k]
             acc = accumulators(g, hi - lo)
-            item_accumulators(g, state.theta, s.par, jacobians[k], acc, lo, hi)
-            if gradients is not None:
-                sums = gradients.sums[k]
-                kernels.add_gradients(g.p, s.xi, acc, *priors[k], s.mean, gradients.chains, sums, lo, hi)
+            self.likelihood.accumulate(state, k, s.xi, s.par, jacobians[k], acc, lo, hi)
+            if moments is not None:
+                kernels.add_moments(g.p, s.xi, acc, moments.chains, moments.sums[k], lo, hi)
             kernels.propose(
                 g.p, s.xi, acc, *priors[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
                 self.item_ll[k], climbing, not climbing, self.seed, state.sweep, ITEM_STREAM + 64 * k, lo, hi,
@@ -92,7 +127,7 @@ class UnitSteps:
             k, (lo, hi) = task
             g, s = groups[k], states[k]
             acc = accumulators(g, hi - lo)
-            item_accumulators(g, state.theta, new_par[k], new_jacobians[k], acc, lo, hi)
+            self.likelihood.accumulate(state, k, proposal[k], new_par[k], new_jacobians[k], acc, lo, hi)
             kernels.accept(
                 g.p, s.xi, acc, *priors[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
                 self.item_ll[k], self.item_accepted[k], climbing, not climbing, self.seed, state.sweep,
@@ -100,13 +135,13 @@ class UnitSteps:
             )  # fmt: skip
 
         self.workers.map(propose, tasks)
-        if gradients is not None:
-            gradients.count += gradients.chains
+        if moments is not None:
+            moments.count += moments.chains
         proposed = dict(enumerate(proposal))
         new_par, new_jacobians = self.parameters(proposed), self.jacobians(proposed)
         self.workers.map(accept, tasks)
 
-    def _prior(self, k: int, state: State) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
+    def _prior(self, k: int, state: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
         """Precisions of a group's item priors, and which of them each item has: one for all, or (guided) its own."""
         g, s = self.layout.groups[k], state.groups[k]
         if g.guide is None:
@@ -127,7 +162,7 @@ class UnitSteps:
         parts = self.workers.map(lambda task: jacobian(groups[task[0]], xi[task[0]][slice(*task[1])]), tasks)
         return _by_group(tasks, parts)
 
-    def refresh(self, state: State) -> None:
+    def refresh(self, state: Any) -> None:
         """Kernel parameters of the items as they are now."""
         for k, par in self.parameters({k: s.xi for k, s in enumerate(state.groups)}).items():
             state.groups[k].par = par
@@ -158,23 +193,6 @@ class UnitSteps:
 def accumulators(g: GroupLayout, n: int) -> npt.NDArray[np.float64]:
     """Room for n items' log-likelihood, gradient and information."""
     return np.empty((n, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-
-
-def item_accumulators(
-    g: GroupLayout,
-    theta: npt.NDArray[np.float32],
-    par: npt.NDArray[np.float32],
-    jacobian: npt.NDArray[np.float64],
-    acc: npt.NDArray[np.float64],
-    lo: int,
-    hi: int,
-) -> None:
-    """Log-likelihood, gradient and information of items lo..hi from the whole group's parameters and Jacobians."""
-    args = (g.model.tag, g.item_start, g.item_person, g.item_score, theta, g.dim, par)
-    if g.p == 2:
-        kernels.item_pass(*args, acc, lo, hi)
-    else:
-        kernels.item_pass_extras(*args, jacobian[lo:hi], acc, lo, hi)
 
 
 def _by_group(tasks: list[tuple[int, tuple[int, int]]], parts: list[Any]) -> dict[int, Any]:

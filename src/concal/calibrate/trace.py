@@ -7,9 +7,9 @@ import numpy.typing as npt
 
 from concal.calibrate import kernels
 from concal.calibrate.diagnostics import diagnose
-from concal.calibrate.gradients import GradientSums
 from concal.calibrate.guide import guided_dimensions
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.moments import MomentSums
 from concal.calibrate.state import State
 from concal.calibrate.sweep import UnitSteps
 from concal.calibrate.triangle import lower
@@ -31,7 +31,7 @@ class Trace:
         self.layout, self.chains = layout, spec.chains
         self.wanted = -(-spec.draws // spec.chains)
         self.per_chain = max(self.wanted, FEWEST_STORED)  # R-hat of an item needs more draws than a short result keeps
-        self.gradients = GradientSums(layout, spec.chains)
+        self.averages = MomentSums(layout, spec.chains)
         self.clear()
 
     def clear(self) -> None:
@@ -50,7 +50,7 @@ class Trace:
         self.ability_count = 0
         self.max_rhat, self.min_ess, self.item_share = np.inf, 0.0, 0.0
         self.checked = self.converged = False
-        self.gradients.clear()
+        self.averages.clear()
 
     def _governing_size(self) -> int:
         D, M = self.layout.D, len(self.layout.populations)

@@ -27,7 +27,7 @@ from concal.calibrate import kernels
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.population import NU, correlation_from_z, z_from_correlation
 from concal.calibrate.state import GroupState, State
-from concal.calibrate.sweep import UnitSteps, accumulators, item_accumulators
+from concal.calibrate.sweep import UnitSteps, accumulators
 from concal.calibrate.triangle import lower
 from concal.response.lanes import LANES
 
@@ -147,7 +147,7 @@ class ItemTransport:
         def step(chunk: tuple[int, int]) -> None:
             lo, hi = chunk
             acc = accumulators(g, hi - lo)
-            item_accumulators(g, state.theta, par, jacobian, acc, lo, hi)
+            steps.likelihood.accumulate(state, k, xi[k], par, jacobian, acc, lo, hi)
             sketch.draw(centre, acc, lo, hi)
 
         steps.workers.map(step, g.item_chunks)
@@ -173,11 +173,8 @@ class ItemTransport:
 
         def compare(task: tuple[int, tuple[int, int]]) -> Array:
             k, (lo, hi) = task
-            g, new = groups[k], proposals[k]
-            kernels.item_log_likelihood(
-                g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, par[k],
-                new.ll[lo:hi], lo, hi,
-            )  # fmt: skip
+            new = proposals[k]
+            steps.likelihood.log_likelihood(state, k, new.xi, par[k], new.ll[lo:hi], lo, hi)
             return (new.ll[lo:hi] - steps.item_ll[k][lo:hi]).sum(axis=0)
 
         places = steps.workers.map(carry, tasks)

@@ -1,8 +1,9 @@
 """Compile on a second core what a first run will need later, while the run itself compiles what it needs now.
 
 The first calibration on a machine compiles for half a minute on one core. Half of it is not needed at once: the moves
-of Sigma and R begin after some warm-up, the link after the calibration. A second process compiles these meanwhile and
-leaves the machine code in the kernel cache, where the run finds it. Should the run come first, it compiles itself.
+of Sigma and R begin after some warm-up, response tables, the link and the consensus come after the calibration. A
+second process compiles these meanwhile and leaves the machine code in the kernel cache, where the run finds it. Should
+the run come first, it compiles itself.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -50,6 +51,8 @@ def compile_later_kernels(models: list[ResponseModel]) -> None:
     _carry()
     for model in models:
         _link(model)
+    for model in models:
+        _consensus(model)
 
 
 def _log_likelihoods(model: ResponseModel) -> None:
@@ -86,6 +89,59 @@ def _link(model: ResponseModel) -> None:
     for exact, dtype in ((False, np.float32), (True, np.float64)):
         draws = xi.astype(dtype)
         solve([Anchors(model, model, draws, draws, np.ones(4))], criterion, exact=exact, threads=1)
+
+
+class _EnoughError(Exception):
+    """Everything was called once."""
+
+
+def _consensus(model: ResponseModel) -> None:
+    """Half of a joint consensus of four items in two periods: response tables, items, links, Sigma."""
+    from concal.combine.combine import combine
+    from concal.combine.factors.period import GroupFactors, PeriodFactors, Placed
+
+    n, p = 4, len(model.parameters)
+    unit = np.eye(p)
+    cells = np.concatenate([model.encode_score(np.array(model.atoms)), np.zeros(model.levels)])
+    group = GroupFactors(
+        name="group",
+        dimension="dimension",
+        model=model,
+        item_ids=tuple("abcd"),
+        features=("1",),
+        coding="",
+        X=np.ones((n, 1)),
+        n_responses=np.full(n, cells.size),
+        Q=np.repeat(unit[None], n, axis=0),
+        h=np.repeat(unit[1:2], n, axis=0),
+        mean=np.zeros((n, p)),
+        covariance=np.repeat(unit[None], n, axis=0),
+        worst_rhat=np.ones(n),
+        b=np.zeros((1, p)),
+        V=unit,
+        beta_precision=unit,
+        sigma=unit,
+        sigma_coordinates=np.zeros(p * (p + 1) // 2),
+        hyperprior=np.full((1, 1), 0.01),
+        bin_mean=np.zeros((n, 1)),
+        bin_sd=np.ones((n, 1)),
+        cell_score=np.tile(cells, (n, 1, 1)),
+        cell_count=np.ones((n, 1, cells.size)),
+        dQ=np.repeat(unit[None], n, axis=0),
+        dh=np.repeat(unit[1:2], n, axis=0),
+    )
+    uncertain = 0.01 * np.eye(2)[None]
+    placed = [
+        Placed(PeriodFactors(name, ("dimension",), {"group": group}, uncertain), "first", np.zeros((1, 2)), uncertain)
+        for name in ("first", "second")
+    ]
+
+    def stop(share: float, message: str) -> None:
+        if share >= 0.5:
+            raise _EnoughError
+
+    with suppress(_EnoughError):
+        combine(placed, method="joint", progress=stop)
 
 
 def main(arguments: list[str]) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from concal.cli.progress import shown_progress
-from concal.cli.show import JsonOption, print_json, print_warnings
+from concal.cli.show import JsonOption, Method, print_json, print_warnings
 
 if TYPE_CHECKING:
-    from concal.bank.progress import Update
+    from concal.bank.update.progress import Update
 
 BankArgument = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")]
 PeriodArgument = Annotated[str, typer.Argument(metavar="PERIOD", help="Name of the period, e.g. 2026Q1.")]
@@ -172,27 +172,41 @@ def retract(bank: BankArgument, period: PeriodArgument, reason: ReasonOption = "
 
 def combine(
     bank: BankArgument,
-    method: Annotated[str | None, typer.Option("--method", help="analytic (the paper's) or joint.")] = None,
+    method: Annotated[
+        Method | None,
+        typer.Option(
+            "--method",
+            help="joint: items, links and population together; analytic: streaming sums; paper: the published method.",
+        ),
+    ] = None,
     half_life: Annotated[
         float | None, typer.Option("--half-life", help="Periods after which old information counts half; 0: never.")
     ] = None,
-    tilt: Annotated[int | None, typer.Option("--tilt", help="Tilting passes of the joint method.")] = None,
+    robust_links: Annotated[
+        bool | None,
+        typer.Option(
+            "--robust-links/--no-robust-links",
+            help="Keep items that disagree with their other periods from pulling the links (joint).",
+        ),
+    ] = None,
     reason: ReasonOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Combine the stored periods again under other options, which stay for later updates.
+    """Combine the stored periods again under other options, which stay for later updates. No draw is sampled again.
 
-    Example: concal combine bank --method joint
+    Example: concal combine bank --method joint --robust-links
     """
     from concal.bank.bank import Bank
 
     options: dict[str, Any] = {}
     if half_life is not None:
         options["half_life"] = half_life or None
-    if tilt is not None:
-        options["tilt"] = tilt
+    if robust_links is not None:
+        options["robust_links"] = robust_links
     with shown_progress(not as_json, resumes=False) as report:
-        done = Bank(bank).combine(method=method, reason=reason, progress=report, **options)
+        done = Bank(bank).combine(
+            method=None if method is None else method.value, reason=reason, progress=report, **options
+        )
     _tell(done, as_json)
 
 
@@ -269,8 +283,8 @@ def verify(bank: BankArgument, as_json: JsonOption = False) -> None:
     """
     from dataclasses import asdict
 
-    from concal.bank.store import Store
-    from concal.bank.upkeep import verify as verify_store
+    from concal.bank.store.store import Store
+    from concal.bank.store.upkeep import verify as verify_store
 
     found = verify_store(Store(bank))
     if as_json:

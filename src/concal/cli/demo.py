@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 def demo(
     out: Annotated[Path, typer.Option("--out", help="A new or empty folder.")] = Path("concal-demo"),
-    quick: Annotated[bool, typer.Option("--quick", help="A small programme, in under a minute.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A small programme, in a minute or two.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the simulation.")] = 1,
     as_json: JsonOption = False,
 ) -> None:

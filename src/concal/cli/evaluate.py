@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from concal.cli.show import JsonOption, print_json, print_table, print_warnings, write_table
+from concal.cli.show import JsonOption, Method, print_json, print_table, print_warnings, write_table, write_text
 
 if TYPE_CHECKING:
     import polars as pl
@@ -26,7 +26,8 @@ def evaluate(
         Path | None, typer.Option("--truth", help="Known values: item_id, parameter, value; or a simulation's truth/.")
     ] = None,
     method: Annotated[
-        list[str] | None, typer.Option("--method", help="Consensus method to compare; may be repeated. Default: both.")
+        list[Method] | None,
+        typer.Option("--method", help="Consensus method to compare; may be repeated. Default: joint and analytic."),
     ] = None,
     name: Annotated[str, typer.Option("--name", help="Under which the bank keeps the evaluation.")] = "pooled",
     max_rhat: Annotated[float, typer.Option("--max-rhat", help="Pairs above it are left out.")] = 1.1,
@@ -56,7 +57,7 @@ def evaluate(
         found = evaluate_bank(
             opened,
             truth=None if truth is None else read_truth(truth),
-            methods=tuple(dict.fromkeys(method)) if method else METHODS,
+            methods=tuple(dict.fromkeys(m.value for m in method)) if method else METHODS,
             name=name,
             max_rhat=max_rhat,
             seed=seed,
@@ -91,11 +92,11 @@ def write_evaluation(found: Evaluation, to: Path) -> None:
 
     kind = to.suffix.lower()
     if kind == ".md":
-        to.write_text(to_markdown(paper_table(found)) + "\n", encoding="utf-8")
+        write_text(to_markdown(paper_table(found)) + "\n", to)
     elif kind == ".tex":
-        to.write_text(to_latex(found), encoding="utf-8")
+        write_text(to_latex(found), to)
     elif kind == ".json":
-        to.write_text(json_text(found.to_json()), encoding="utf-8")
+        write_text(json_text(found.to_json()), to)
     else:
         write_table(found.agreement, to)
     typer.echo(f"written to {to}", err=True)

@@ -64,7 +64,7 @@ def items(
 
     Example: concal items bank item-17 item-18
     """
-    from concal.bank.views import wanted_items
+    from concal.bank.tables.views import wanted_items
 
     opened = _open(bank, at)
     table = wanted_items(opened.parameters(), ids or None) if natural else opened.items(ids or None)
@@ -86,7 +86,10 @@ def links(
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Links of the periods to the reference, theta_ref = A theta + B; with --period that period's anchors.
+    """Links of the periods to the reference, theta_ref = A theta + B, as the consensus has them.
+
+    The joint method estimates them together with the items, from every item two periods share; analytic and paper take
+    those found from the anchors. With --period: that period's anchors, kept or dropped by what.
 
     Example: concal links bank --period 2026Q2
     """

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from concal.errors import DataError
+from concal.report.write import write_whole
 
 if TYPE_CHECKING:
     import polars as pl
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ToOption = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Write to a .csv, .parquet or .json file.")]
+
+
+class Method(StrEnum):
+    """Consensus methods."""
+
+    joint = "joint"
+    analytic = "analytic"
+    paper = "paper"
+
 
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -58,19 +70,19 @@ def write_table(table: pl.DataFrame, to: Path) -> None:
     kind = to.suffix.lower()
     if kind not in (".csv", ".parquet", ".json"):
         raise DataError(f"cannot write {str(to)!r}: the name must end in .csv, .parquet or .json")
-    if not to.parent.is_dir():
-        raise DataError(f"cannot write {str(to)!r}: there is no folder {str(to.parent)!r}")
-    part = to.with_name(f".{to.name}.part")
-    try:
-        if kind == ".csv":
-            spreadsheet_safe(table).write_csv(part)
-        elif kind == ".parquet":
-            table.write_parquet(part)
-        else:
-            part.write_text(json_text(json_rows(table)), encoding="utf-8")
-        part.replace(to)
-    finally:
-        part.unlink(missing_ok=True)
+    if kind == ".csv":
+        write_text(spreadsheet_safe(table).write_csv(), to)
+    elif kind == ".parquet":
+        buffer = io.BytesIO()
+        table.write_parquet(buffer)
+        write_whole(to, buffer.getvalue())
+    else:
+        write_text(json_text(json_rows(table)), to)
+
+
+def write_text(text: str, to: Path) -> None:
+    """Write a text file; it appears whole or not at all."""
+    write_whole(to, text.encode("utf-8"))
 
 
 def spreadsheet_safe(table: pl.DataFrame) -> pl.DataFrame:

@@ -1,7 +1,7 @@
-"""Consensus: from the periods' Gaussian summaries to the posterior of one pooled analysis.
+"""Consensus: from the periods' likelihood factors to the posterior of one pooled analysis.
 
 ``concal.combine`` names both this package and the function people call. Importing any module of the package binds the
-name to the package, so the package itself is callable: ``concal.combine(...)`` is `concal.combine.periods.combine`
+name to the package, so the package itself is callable: ``concal.combine(...)`` is `concal.combine.combine.combine`
 either way.
 """
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 class _Stage(ModuleType):
     def __call__(self, *args: Any, **options: Any) -> Consensus:
-        """See `concal.combine.periods.combine`."""
-        from concal.combine.periods import combine
+        """See `concal.combine.combine.combine`."""
+        from concal.combine.combine import combine
 
         return combine(*args, **options)
 

@@ -42,6 +42,30 @@ def relative_eigenvalues(x: Array, unit: Array) -> Array:
     return np.asarray(np.linalg.eigvalsh(symmetric(unroot @ x @ np.swapaxes(unroot, -1, -2))))
 
 
+def raise_eigenvalues(x: Array, unit: Array, floor: float) -> Array:
+    """Matrices x (n, p, p) with eigenvalues below `floor`, in units of the positive definite `unit`, raised to it."""
+    if not x.shape[0]:
+        return x
+    root = np.linalg.cholesky(unit)
+    unroot = np.linalg.inv(root)
+    values, vectors = np.linalg.eigh(symmetric(unroot @ x @ np.swapaxes(unroot, -1, -2)))
+    basis = root @ vectors
+    return symmetric((basis * np.maximum(values, floor)[..., None, :]) @ np.swapaxes(basis, -1, -2))
+
+
+def widen(P: Array, shift: Array, G: Array, C: Array) -> tuple[Array, Array]:
+    r"""Gaussian factors with further uncertainty G C G' in where they lie: precisions (..., k, k), shifts (..., k).
+
+    .. math:: (P^{-1} + G C G')^{-1} = P - P G (I + C G'PG)^{-1} C G'P ,
+
+    which needs no inverse of P; the shift loses the same share.
+    """
+    PG = P @ G
+    inner = np.linalg.solve(np.eye(C.shape[-1]) + C @ (np.swapaxes(G, -1, -2) @ PG), C)
+    lost = PG @ inner
+    return symmetric(P - lost @ np.swapaxes(PG, -1, -2)), shift - times(lost, times(np.swapaxes(G, -1, -2), shift))
+
+
 def effective_covariance_draws(n_draws: int, ess: Array) -> Array:
     r"""Effective number of draws behind a covariance, from the effective sample size of the mean.
 
@@ -59,21 +83,6 @@ def precision_shrinkage(n: Array, p: int) -> Array:
     """
     n = np.maximum(n, p + 3.0)
     return np.asarray((n - p - 2.0) / (n - 1.0))
-
-
-def corrected_inverse(total: Array, estimated: Array, n: Array | float) -> Array:
-    r"""Inverse of C = K + V where only V was estimated, from n effective draws.
-
-    To first order the inverse of the estimate is too large by
-    :math:`C^{-1} [V C^{-1} V + tr(C^{-1} V) V] C^{-1} / n`; that much is taken off. With V = C this is the usual
-    :math:`1 - (p + 1) / n`.
-    """
-    plain = inverse(total)
-    u = plain @ estimated
-    trace = np.trace(u, axis1=-2, axis2=-1)[..., None, None]
-    bias = (u @ u + trace * u) @ plain
-    n = np.asarray(n, dtype=np.float64)
-    return symmetric(plain - bias / n[..., None, None] if n.ndim else plain - bias / n)
 
 
 def log_cholesky(sigma: Array) -> Array:

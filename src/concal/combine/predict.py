@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from concal.combine.population import Population
+from concal.combine.analytic.population import Population
 from concal.combine.result import Consensus, GroupConsensus
 from concal.errors import DataError, first_few
 
@@ -50,4 +50,5 @@ def predict_items(consensus: Consensus, group: str, item_ids: Sequence[str], X: 
         known.beta,
         known.sigma,
         known.beta_covariance,
+        known.coding,
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,8 @@ class GroupConsensus:
     model : ResponseModel
     item_ids : tuple of str
     features : tuple of str
+    coding : str
+        Fingerprint of how the features are coded.
     X : (items, features) float64
     mean : (items, parameters) float64
     covariance : (items, parameters, parameters) float64
@@ -52,6 +55,9 @@ class GroupConsensus:
     beta: Array
     sigma: Array
     beta_covariance: Array | None = None
+    coding: str = ""
+
+    PER_ITEM: ClassVar[tuple[str, ...]] = (*("X", "mean", "covariance", "source"), *("n_responses", "n_periods"))
 
     @property
     def sd(self) -> Array:
@@ -65,7 +71,7 @@ class Consensus:
 
     Attributes
     ----------
-    method : "analytic" or "joint"
+    method : "joint", "analytic" or "paper"
     reference : str
     dimensions : tuple of str
     periods : tuple of str
@@ -73,8 +79,6 @@ class Consensus:
     links : polars DataFrame
         Per period and dimension the mean and SD of A and B the method ended with.
     fallback_share : float
-    diagnostics : polars DataFrame
-        Per item what needs attention (Gaussianity, tilting), where computed.
     joint : dict of group -> (draws, items, parameters) or None
         Joint draws across items (method "joint" only), float32.
     warnings : tuple of str
@@ -87,6 +91,5 @@ class Consensus:
     groups: Mapping[str, GroupConsensus]
     links: pl.DataFrame = field(default_factory=pl.DataFrame)
     fallback_share: float = 0.0
-    diagnostics: pl.DataFrame = field(default_factory=pl.DataFrame)
     joint: Mapping[str, npt.NDArray[np.float32]] | None = None
     warnings: tuple[str, ...] = ()

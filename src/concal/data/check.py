@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from concal.data.design import apply_design, check_rank, learn_design
+from concal.data.design import apply_design, check_rank, coding_of, learn_design
 from concal.data.findings import Findings, counted, some
 from concal.data.items import read_items
 from concal.data.linkage import ItemIds, Linkage, linkage
@@ -115,7 +115,8 @@ def check_period(
     designs, states = _designs(table, kept, spec, design_states or {}, found)
     plan = _plan(table, rows, spec, period, earlier_items, found)
     found.stop_if_bad()
-    data = _period_data(period, rows, table, kept, designs, spec, found)
+    codings = {name: coding_of(spec.groups[name].features, states[name]) for name in designs}
+    data = _period_data(period, rows, table, kept, designs, codings, spec, found)
     found.stop_if_bad()
     tables = period_tables(data, rows, table)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
@@ -218,6 +219,7 @@ def _period_data(
     table: pl.DataFrame,
     kept: np.ndarray[Any, np.dtype[np.bool_]],
     designs: Mapping[str, _Design],
+    codings: Mapping[str, str],
     spec: Spec,
     found: Findings,
 ) -> PeriodData:
@@ -237,6 +239,7 @@ def _period_data(
             person=rows.person[own],
             item=local[rows.item[own]].astype(np.int32),
             score=rows.score[own],
+            coding=codings[name],
         )
     if absent := [name for name in spec.groups if name not in data]:
         found.warn(f"{counted(len(absent), 'group')} without responses in this period: {some(absent)}")

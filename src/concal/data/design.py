@@ -2,6 +2,8 @@ r"""Design matrices X of the item population model :math:`\xi_j \sim N(X_j \beta
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import Literal, NamedTuple
@@ -12,7 +14,7 @@ import polars as pl
 from concal.data.basis import Array, State
 from concal.data.features import Features
 from concal.errors import DataError, first_few
-from concal.formula import Factor, Formula, parse_formula
+from concal.formula import Factor, Formula, factor_name, parse_formula, parts_of
 
 
 def build_design(
@@ -93,6 +95,14 @@ def apply_design(
         blocks.append(block)
         names += labels
     return np.concatenate(blocks, axis=1), tuple(names)
+
+
+def coding_of(formula: str | Formula, state: State) -> str:
+    """Fingerprint of how a formula's features are coded: equal names with other centres, levels or knots differ."""
+    known = state["features"]
+    parts = [part for term in _parsed(formula).terms for factor in term for part in parts_of(factor)]
+    used = {name: known[name] for name in map(factor_name, parts) if name in known}
+    return hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def check_rank(X: Array, names: Sequence[str], group: str) -> None:

@@ -44,6 +44,8 @@ class GroupData:
         Index into `PeriodData.person_ids` and into `item_ids`.
     score : (responses,) float64
         As given.
+    coding : str
+        Fingerprint of how the features are coded (`concal.data.design.coding_of`).
     guide : Guide or None
         Priors of the items, for a guided calibration; None: the group's population model is their prior.
     """
@@ -57,6 +59,7 @@ class GroupData:
     person: npt.NDArray[np.int32]
     item: npt.NDArray[np.int32]
     score: npt.NDArray[np.float64]
+    coding: str = ""
     guide: Guide | None = None
 
 

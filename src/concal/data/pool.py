@@ -47,7 +47,7 @@ def _pool_group(name: str, periods: Mapping[str, PeriodData], start: Mapping[str
     parts = {p: data.groups[name] for p, data in periods.items() if name in data.groups}
     first = next(iter(parts.values()))
     for period, part in parts.items():
-        for what in ("model", "dimension", "features"):
+        for what in ("model", "dimension", "features", "coding"):
             if getattr(part, what) != getattr(first, what):
                 raise DataError(
                     f"group {name!r}: {what} differs between periods ({getattr(first, what)!r} and, in {period!r}, "
@@ -79,4 +79,5 @@ def _pool_group(name: str, periods: Mapping[str, PeriodData], start: Mapping[str
         person=np.concatenate([part.person + start[p] for p, part in parts.items()]).astype(np.int32),
         item=np.concatenate(item),
         score=np.concatenate([part.score for part in parts.values()]),
+        coding=first.coding,
     )

@@ -3,7 +3,8 @@ r"""How well a consensus agrees with the pooled fit: the three comparisons of th
 1. *Recovery*: correlation and RMSE of posterior means and of posterior SDs, per parameter.
 2. *Exposure*: mean of :math:`SD_{consensus} / SD_{pooled}` within tertiles of responses per item and period. Counting
    the prior more than once shows as a ratio below one at low exposure.
-3. *Abilities*: each period's ability mean (difference) and SD (ratio), linked period fit against pooled fit.
+3. *Abilities*: each period's ability mean (difference) and SD (ratio), linked period fit against pooled fit: at the
+   links the consensus ended with, and at the pairwise ones found from the anchors.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.calibrate.result import Calibration
+from concal.calibrate.result import Abilities, Calibration
 from concal.combine.result import Consensus
 from concal.errors import DataError, first_few
+from concal.evaluate.links import links_in_force
 from concal.evaluate.pairs import TERTILES, compare_pairs, tertile_of
 from concal.link.result import Link
+from concal.link.transform import linked_abilities
 
 Array = npt.NDArray[np.float64]
 
@@ -125,6 +128,7 @@ def _mean(x: Array) -> float | None:
 def ability_agreement(
     calibrations: Mapping[str, Calibration],
     links: Mapping[str, Link],
+    consensus_links: pl.DataFrame,
     pooled: Calibration,
     populations: Sequence[str],
 ) -> pl.DataFrame:
@@ -134,6 +138,8 @@ def ability_agreement(
     ----------
     calibrations, links : dict of period -> Calibration, Link
         Periods without abilities (draws of another engine) are left out.
+    consensus_links : polars DataFrame
+        `Consensus.links` of the method in force.
     pooled : Calibration
         Its abilities carry `population_mean` and `population_sd`, (chain, draw, population, dimension).
     populations : sequence of str
@@ -142,7 +148,8 @@ def ability_agreement(
     Returns
     -------
     polars DataFrame
-        period, dimension, mean, sd, pooled_mean, pooled_sd, mean_difference, sd_ratio.
+        period, dimension, mean, sd, pooled_mean, pooled_sd, mean_difference, sd_ratio at the links in force;
+        pairwise_mean_difference, pairwise_sd_ratio at the periods' own links.
     """
     abilities = pooled.abilities
     if abilities is None or abilities.population_mean is None or abilities.population_sd is None:
@@ -157,38 +164,36 @@ def ability_agreement(
         raise DataError(f"no link for {first_few(missing)}; link every period before comparing abilities")
     pooled_mean = abilities.population_mean.mean(axis=(0, 1))
     pooled_sd = abilities.population_sd.mean(axis=(0, 1))
+    in_force = links_in_force(links, consensus_links)
     rows = []
     for m, period in enumerate(populations):
         own = calibrations[period].abilities if period in calibrations else None
         if own is None:
             continue
-        mean, sd = linked_abilities(calibrations[period], links[period])
+        placed, pairwise = (_mean_and_sd(own, chosen[period]) for chosen in (in_force, links))
         for k, dimension in enumerate(calibrations[period].dimensions):
             if dimension not in pooled.dimensions:
                 continue
             q = pooled.dimensions.index(dimension)
+            there = float(pooled_mean[m, q]), float(pooled_sd[m, q])
             rows.append(
                 {
                     "period": period,
                     "dimension": dimension,
-                    "mean": float(mean[:, k].mean()),
-                    "sd": float(sd[:, k].mean()),
-                    "pooled_mean": float(pooled_mean[m, q]),
-                    "pooled_sd": float(pooled_sd[m, q]),
-                    "mean_difference": float(mean[:, k].mean() - pooled_mean[m, q]),
-                    "sd_ratio": float(sd[:, k].mean() / pooled_sd[m, q]),
+                    "mean": float(placed[0][k]),
+                    "sd": float(placed[1][k]),
+                    "pooled_mean": there[0],
+                    "pooled_sd": there[1],
+                    "mean_difference": float(placed[0][k]) - there[0],
+                    "sd_ratio": float(placed[1][k]) / there[1],
+                    "pairwise_mean_difference": float(pairwise[0][k]) - there[0],
+                    "pairwise_sd_ratio": float(pairwise[1][k]) / there[1],
                 }
             )
     return pl.DataFrame(rows)
 
 
-def linked_abilities(calibration: Calibration, link: Link) -> tuple[Array, Array]:
-    """The period's ability mean and SD on the reference metric, draw by draw: A mean + B and A SD."""
-    abilities = calibration.abilities
-    assert abilities is not None
-    mean = abilities.draw_mean.reshape(-1, abilities.draw_mean.shape[-1])
-    sd = abilities.draw_sd.reshape(-1, abilities.draw_sd.shape[-1])
-    rows = np.arange(mean.shape[0]) if link.draw_index is None else link.draw_index
-    column = [link.dimensions.index(d) for d in calibration.dimensions]
-    A, B = link.A[:, column], link.B[:, column]
-    return A * mean[rows] + B, A * sd[rows]
+def _mean_and_sd(abilities: Abilities, link: Link) -> tuple[Array, Array]:
+    """The period's ability mean and SD on the reference metric, (dimensions,) each."""
+    moved = linked_abilities(abilities, link)
+    return moved.draw_mean.mean(axis=0), moved.draw_sd.mean(axis=0)

@@ -62,8 +62,8 @@ def attention(
         )
     moved = drifted(drift)
     if moved.height:
-        names = moved["item_id"].n_unique()
-        found.append(Notice("doubt", "drift", f"{names:,} items drifted in at least one period"))
+        n = moved["item_id"].n_unique()
+        found.append(Notice("doubt", "drift", f"{n:,} {'item' if n == 1 else 'items'} drifted in at least one period"))
     if evaluation is None:
         found.append(Notice("doubt", "agreement", "no pooled fit to compare with yet; `concal evaluate` makes one"))
     elif evaluation.version is not None and evaluation.version + 1 < version:

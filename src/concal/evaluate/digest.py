@@ -8,11 +8,14 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal import metric
 from concal.calibrate.result import Calibration
+from concal.combine.factors.period import GroupFactors
 from concal.combine.result import Consensus, GroupConsensus
 from concal.data.period import PeriodData
 from concal.link.result import Link
 from concal.link.transform import linked_abilities
+from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 RHAT_EDGES = (*np.round(np.arange(1.0, 1.1001, 0.005), 3).tolist(), float("inf"))
@@ -164,6 +167,30 @@ def observed_scores(data: PeriodData) -> dict[str, tuple[tuple[str, ...], Array]
         with np.errstate(invalid="ignore"):
             found[name] = (group.item_ids, total / (n * group.model.max_score))
     return found
+
+
+def scores_by_ability(group: GroupFactors, A: float, B: float) -> tuple[Array, Array] | None:
+    """Observed scores from a period's response tables: bins' abilities and mean scores, (items, bins) each.
+
+    Abilities are on the metric A theta + B, scores divided by the largest one. A bin holds an equal share of the item's
+    examinees, ordered by what their other responses say of their ability. Unused bins are NaN; None without tables.
+    """
+    if group.bin_mean is None or group.cell_score is None or group.cell_count is None:
+        return None
+    total = group.cell_count.sum(axis=2)
+    with np.errstate(invalid="ignore"):
+        mean = (_raw_scores(group.model, group.cell_score) * group.cell_count).sum(axis=2) / total
+    theta = np.where(total > 0, metric.move_theta(group.bin_mean, A, B), np.nan)
+    return theta, mean / group.model.max_score
+
+
+def _raw_scores(model: ResponseModel, encoded: Array) -> Array:
+    """Scores from what the response model's kernels read in their place, by looking them up; exact for categories."""
+    score = np.linspace(0.0, model.max_score, 1000 * int(np.ceil(model.max_score)) + 1)
+    with np.errstate(divide="ignore"):
+        code = model.encode_score(score)
+    finite = np.isfinite(code)  # a logit has no ends
+    return np.interp(encoded, code[finite], score[finite])
 
 
 def source_table(consensus: Consensus) -> pl.DataFrame:

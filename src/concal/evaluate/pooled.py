@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 
 from concal.bank.bank import Bank
-from concal.bank.shelf import Shelf, fingerprint
-from concal.bank.store import Store
-from concal.bank.update import Calibrator
+from concal.bank.store.store import Store
+from concal.bank.update.add import Calibrator
+from concal.bank.update.shelf import Shelf, fingerprint
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
 from concal.combine.result import Consensus
@@ -20,14 +20,15 @@ from concal.data.check import check_period
 from concal.data.period import PeriodData
 from concal.data.pool import pool_periods
 from concal.data.read import Table
-from concal.errors import BankError, ConvergenceError, DataError
+from concal.errors import BankError, ConcalError, DataError
 from concal.evaluate.agreement import ability_agreement, agreement
 from concal.evaluate.cost import measure_cost
 from concal.evaluate.recovery import recovery
 from concal.evaluate.result import Evaluation, from_content
 from concal.spec import Spec
 
-METHODS = ("analytic", "joint")
+METHODS = ("joint", "analytic")
+"""Compared unless others are asked for; "paper" is the third there is."""
 Tell = Callable[[str], None]
 
 
@@ -130,7 +131,7 @@ def evaluate_bank(
     truth : polars DataFrame, optional
         item_id, parameter, value (and period): adds recovery and coverage.
     methods : iterable of str
-        Consensus methods to compare.
+        Consensus methods to compare: "joint", "analytic", "paper".
     name : str
         Under which the evaluation is kept in the bank.
     max_rhat : float
@@ -154,20 +155,13 @@ def evaluate_bank(
     say(
         f"pooled fit of {data.n_responses:,} responses of {data.person_ids.len():,} examinees in {len(periods)} periods"
     )
+    consensuses, failed = _consensuses(bank, methods)  # before the fit, which is expensive
     pooled, cost = _fit(bank, data, seed, progress, calibrator or _engine())
     calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
-    found, consensuses = [], {}
-    failed: list[ConvergenceError] = []
-    for method in methods:
+    found = []
+    for method, consensus in consensuses.items():
         say(f"comparing the {method} consensus")
-        try:
-            consensuses[method] = bank.consensus(method, joint=False)
-        except ConvergenceError as error:  # the pooled fit was expensive: compare what there is, and say what is not
-            failed.append(error)
-            continue
-        found.append(agreement(consensuses[method], pooled, calibrations.values(), max_rhat=max_rhat))
-    if not found:
-        raise failed[0]
+        found.append(agreement(consensus, pooled, calibrations.values(), max_rhat=max_rhat))
     pairs = pl.concat(a.pairs for a in found)
     populations = getattr(pooled.abilities, "populations", ()) or data.populations
     evaluation = Evaluation(
@@ -177,7 +171,13 @@ def evaluate_bank(
         methods=tuple(consensuses),
         agreement=pl.concat(a.table for a in found),
         overall=pl.concat(a.overall for a in found),
-        abilities=ability_agreement(calibrations, {p: bank.link(p) for p in periods}, pooled, populations),
+        abilities=ability_agreement(
+            calibrations,
+            {p: bank.link(p) for p in periods},
+            bank.consensus(joint=False).links,
+            pooled,
+            populations,
+        ),
         recovery=recovery(pairs, truth, pooled) if truth is not None else _NO_RECOVERY,
         pairs=pairs,
         fallback=_fallback(consensuses),
@@ -189,6 +189,20 @@ def evaluate_bank(
     if keep:
         bank.add_evaluation(name, evaluation.content(), evaluation.frames())
     return evaluation
+
+
+def _consensuses(bank: Bank, methods: Iterable[str]) -> tuple[dict[str, Consensus], list[ConcalError]]:
+    """The consensus by every method that can give one, and why others cannot; none at all is an error."""
+    found: dict[str, Consensus] = {}
+    failed: list[ConcalError] = []
+    for method in methods:
+        try:
+            found[method] = bank.consensus(method, joint=False)
+        except ConcalError as error:
+            failed.append(error)
+    if not found and failed:
+        raise failed[0]
+    return found, failed
 
 
 def stored_evaluation(bank: Version, name: str = "pooled") -> Evaluation:
@@ -250,9 +264,8 @@ def _fallback(consensuses: Mapping[str, Consensus]) -> dict[str, Any]:
 
 
 def _update_seconds(bank: Bank) -> dict[str, float | None]:
-    table = bank.periods()
-    column = "update_seconds" if "update_seconds" in table.columns else "seconds"
-    return dict(zip(table["period"].to_list(), table[column].to_list(), strict=True)) if column in table.columns else {}
+    """What each update cost beside its calibration: link, combine, files."""
+    return dict(bank.periods().select("period", "update_seconds").iter_rows())
 
 
 _NO_RECOVERY = pl.DataFrame(

@@ -18,8 +18,8 @@ LEVELS = (50, 90, 95)
 def recovery(pairs: pl.DataFrame, truth: pl.DataFrame, pooled: Calibration) -> pl.DataFrame:
     """How well consensus and pooled fit recover the truth, on the pairs that passed the R-hat screen.
 
-    The consensus is Gaussian, so its central intervals are mean +- z SD; those of the pooled fit are quantiles of its
-    draws.
+    The consensus is taken as Gaussian, so its central intervals are mean +- z SD; those of the pooled fit are quantiles
+    of its draws.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ def recovery(pairs: pl.DataFrame, truth: pl.DataFrame, pooled: Calibration) -> p
     Returns
     -------
     polars DataFrame
-        method ("analytic", "joint", "pooled"), parameter, n, rmse, bias, coverage_50, coverage_90, coverage_95.
+        method (a consensus method, or "pooled"), parameter, n, rmse, bias, coverage_50, coverage_90, coverage_95.
     """
     known = check_truth(truth)
     kept = pairs.filter("kept").join(known, on=["item_id", "parameter"], how="inner")

@@ -19,7 +19,7 @@ LABELS = {"d": "d", "log_a": "log a"}
 _LATEX = {"d": "$d$", "log_a": r"$\log a$"}
 
 
-def paper_table(evaluation: Evaluation, *, beside_paper: bool = True) -> pl.DataFrame:
+def paper_table(evaluation: Evaluation, *, beside_published: bool = True) -> pl.DataFrame:
     """The paper's table for this bank: statistics down, parameters and methods across, the published figures beside.
 
     Cells are text with the paper's number of decimals; a statistic that cannot be computed is empty.
@@ -34,8 +34,10 @@ def paper_table(evaluation: Evaluation, *, beside_paper: bool = True) -> pl.Data
         for method in evaluation.methods:
             row = _row(evaluation.overall, method, parameter)
             columns[f"{label} {method}"] = [_number(row.get(column), digits) for *_, column, digits in STATISTICS]
-        if beside_paper:
-            columns[f"{label} paper"] = [_number(PAPER[parameter][column], digits) for *_, column, digits in STATISTICS]
+        if beside_published:
+            columns[f"{label} published"] = [
+                _number(PAPER[parameter][column], digits) for *_, column, digits in STATISTICS
+            ]
     return pl.DataFrame(columns)
 
 
@@ -49,24 +51,24 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def notes(evaluation: Evaluation) -> list[str]:
-    """What belongs under the table: the screen, abilities, the fallback, the cost; the paper's figures beside."""
+    """What belongs under the table: the screen, abilities, the fallback, the cost; the published figures beside."""
     screened = 1.0 - float(evaluation.pairs["kept"].to_numpy().mean()) if evaluation.pairs.height else 0.0
     lines = [
         f"R-hat screen at {evaluation.max_rhat:g} removed {screened:.1%} of (item, parameter) pairs "
-        f"(paper {PAPER_SHARE_SCREENED:.1%})."
+        f"(published {PAPER_SHARE_SCREENED:.1%})."
     ]
     if evaluation.abilities.height:
         worst = float(evaluation.abilities["mean_difference"].abs().to_numpy().max())
         ratio = evaluation.abilities["sd_ratio"].to_numpy()
         low, high = float(ratio.min()), float(ratio.max())
         lines.append(
-            f"Ability means differ by at most {worst:.3f} (paper {PAPER_ABILITY_MEAN_DIFFERENCE:.2f}), "
+            f"Ability means differ by at most {worst:.3f} (published {PAPER_ABILITY_MEAN_DIFFERENCE:.2f}), "
             f"ability SD ratios {low:.3f} to {high:.3f} "
-            f"(paper {PAPER_ABILITY_SD_RATIO[0]:.2f} to {PAPER_ABILITY_SD_RATIO[1]:.2f})."
+            f"(published {PAPER_ABILITY_SD_RATIO[0]:.2f} to {PAPER_ABILITY_SD_RATIO[1]:.2f})."
         )
     for method in evaluation.methods:
         own = evaluation.fallback.get("by_method", {}).get(method)
-        if own is not None:
+        if own is not None and own["items"]:
             lines.append(f"Population fallback ({method}): {own['items']:,} items, {own['share']:.2%}.")
     cost = evaluation.cost
     if cost.get("pooled_seconds") is not None:
@@ -96,9 +98,9 @@ def to_markdown(table: pl.DataFrame) -> str:
     return "\n".join(lines)
 
 
-def to_latex(evaluation: Evaluation, *, beside_paper: bool = True) -> str:
+def to_latex(evaluation: Evaluation, *, beside_published: bool = True) -> str:
     """The paper's table as LaTeX (booktabs), one column per parameter and method."""
-    sources = [*evaluation.methods, *(["paper"] if beside_paper else [])]
+    sources = [*evaluation.methods, *(["published"] if beside_published else [])]
     n = len(sources)
     head = " & ".join(rf"\multicolumn{{{n}}}{{c}}{{{_LATEX[p]}}}" for p in LABELS)
     lines = [
@@ -108,7 +110,7 @@ def to_latex(evaluation: Evaluation, *, beside_paper: bool = True) -> str:
         " & & " + " & ".join(sources * len(LABELS)) + r" \\",
         r"\midrule",
     ]
-    table = paper_table(evaluation, beside_paper=beside_paper)
+    table = paper_table(evaluation, beside_published=beside_published)
     for k, row in enumerate(table.iter_rows()):
         if k and row[0]:
             lines.append(r"\addlinespace")

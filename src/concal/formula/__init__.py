@@ -29,6 +29,7 @@ from concal.formula.nodes import (
     Term,
     Transform,
     factor_name,
+    parts_of,
 )
 from concal.formula.parse import parse_formula
 
@@ -46,4 +47,5 @@ __all__ = [
     "Transform",
     "factor_name",
     "parse_formula",
+    "parts_of",
 ]

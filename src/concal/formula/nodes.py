@@ -118,6 +118,16 @@ def _bare(node: Arithmetic) -> str:
     return text[1:-1] if isinstance(node, Operation | Negation) else text
 
 
+def parts_of(node: Factor | Arithmetic) -> Iterator[Factor]:
+    """A part of a formula and every part inside it, constants left out."""
+    if not isinstance(node, Number):
+        yield node
+    for name in ("left", "right", "of", "column"):
+        inner = getattr(node, name, None)
+        if inner is not None:
+            yield from parts_of(inner)
+
+
 def columns_of(node: Factor | Arithmetic) -> Iterator[str]:
     """Columns of the item table a part of a formula reads."""
     match node:

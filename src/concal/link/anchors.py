@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from concal import metric
 from concal.calibrate.result import Calibration
 from concal.errors import LinkError, first_few
 from concal.link.criteria import Anchors, Array
@@ -132,52 +133,55 @@ def _gather(source: Source, name: str, places: npt.NDArray[np.int64]) -> Array:
 
 
 def anchor_weights(n_ref: npt.ArrayLike, n_foc: npt.ArrayLike, weights: str) -> Array:
-    r"""Weights with mean 1: equal, or :math:`\omega_j \propto n_j^{ref}n_j/(n_j^{ref} + n_j)`.
+    r"""Weights with mean 1: equal ("unit"), or by the responses an anchor had on the two sides.
 
-    The variance of the difference of two independent curves is about 1/n_ref + 1/n_foc; omega is its inverse, so a
-    thousand responses on one side do not make up for five on the other.
+    "counts" is :math:`n_j^{ref} + n_j`, "harmonic" :math:`n_j^{ref}n_j/(n_j^{ref} + n_j)`. The paper makes weights
+    proportional to the number of responses an anchor was calibrated on; "counts" takes that as the plain sum.
+    The variance of the difference of two independent curves is about 1/n_ref + 1/n_foc; "harmonic" is its inverse, so
+    a thousand responses on one side do not make up for five on the other.
     """
     n_ref, n_foc = np.asarray(n_ref, dtype=np.float64), np.asarray(n_foc, dtype=np.float64)
     if weights == "unit":
         return np.ones_like(n_ref)
-    omega = n_ref * n_foc / (n_ref + n_foc)
+    omega = n_ref + n_foc
+    if weights == "harmonic":
+        omega = n_ref * n_foc / omega
     return np.asarray(omega / omega.mean())
 
 
-def purify(
-    candidates: Candidates, d_ref: Array, d_foc: Array, spec: LinkingSpec, stands_out: float = 0.0
-) -> Candidates:
+def purify(candidates: Candidates, d_ref: Array, d_foc: Array, spec: LinkingSpec) -> Candidates:
     r"""Drop anchors far from a mean-sigma link of the posterior-mean locations, in rounds.
 
     Each round fits :math:`d^{ref} = A d + B` by means and SDs of the kept anchors and drops those whose absolute
-    residual lies in the top `spec.purify_share`; at most `spec.purify_rounds` rounds. It stops where a round would
-    leave fewer than `spec.min_anchors`, or where no residual exceeds `stands_out` times the SD of the residuals
-    (0: the paper's rule, which always drops).
+    residual lies in the top `spec.purify_share`, a share of the anchors left or of all there were before the first
+    round (`spec.purify_of`); at most `spec.purify_rounds` rounds. It stops where a round would leave fewer than
+    `spec.min_anchors`, or drop nothing.
     """
     dropped, when = candidates.dropped_by.copy(), candidates.round.copy()
-    residual = candidates.residual.copy()
+    residual, start = candidates.residual.copy(), candidates.n_kept
     for number in range(1, spec.purify_rounds + 1):
         kept = dropped == ""
-        if kept.sum() < 3 or spec.purify_share == 0.0:
+        n = int(kept.sum())
+        share = spec.purify_share * (start / n if spec.purify_of == "all" else 1.0) if n else 0.0
+        if n < 3 or not 0.0 < share < 1.0 or d_foc[kept].std() == 0:
             break
-        x, y = d_foc[kept], d_ref[kept]
-        if x.std() == 0:
-            break
-        A = y.std() / x.std()
-        distance = y - A * x - (y.mean() - A * x.mean())
+        distance = _mean_sigma_residuals(d_ref[kept], d_foc[kept])
         size = np.abs(distance)
-        out = (size > np.quantile(size, 1.0 - spec.purify_share)) & (size > _ZERO_RESIDUAL)
-        out &= size > stands_out * distance.std()
-        if not out.any() or kept.sum() - out.sum() < spec.min_anchors:
+        out = (size > np.quantile(size, 1.0 - share)) & (size > _ZERO_RESIDUAL)
+        if not out.any() or n - out.sum() < spec.min_anchors:
             break
         gone = np.flatnonzero(kept)[out]
         dropped[gone], when[gone], residual[gone] = "purification", number, distance[out]
     kept = dropped == ""
     if kept.sum() >= 2 and d_foc[kept].std() > 0:  # the residuals the kept anchors ended with
-        A = d_ref[kept].std() / d_foc[kept].std()
-        B = d_ref[kept].mean() - A * d_foc[kept].mean()
-        residual[kept] = d_ref[kept] - A * d_foc[kept] - B
+        residual[kept] = _mean_sigma_residuals(d_ref[kept], d_foc[kept])
     return replace(candidates, dropped_by=dropped, round=when, residual=residual)
+
+
+def _mean_sigma_residuals(d_ref: Array, d_foc: Array) -> Array:
+    """d_ref - (A d + B) with the constants that make means and SDs of the locations agree."""
+    A = d_ref.std() / d_foc.std()
+    return np.asarray(d_ref - metric.move_theta(d_foc, A, d_ref.mean() - A * d_foc.mean()))
 
 
 def locations(source: Source, places: npt.NDArray[np.int64], draws: npt.NDArray[np.int64]) -> Array:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,8 +25,6 @@ from concal.link import kernels
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
-Method = Literal["haebara", "stocking_lord", "mean_mean", "mean_sigma", "log_mean_mean"]
-GridMetric = Literal["ref", "focal", "symmetric"]
 
 MOMENT_METHODS = ("mean_mean", "mean_sigma", "log_mean_mean")
 CURVE_METHODS = ("haebara", "stocking_lord")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from concal import metric
 from concal.link import kernels
 from concal.link.criteria import MOMENT_METHODS, Anchors, Array, Quadrature, chain_to_link, make_loss, moment_link
 from concal.link.solve import Criterion, solve
@@ -18,7 +19,7 @@ def method_table(blocks: list[Anchors], quadrature: Quadrature, delta: float) ->
     for method in MOMENT_METHODS:
         A, B = moment_link(method, mean)
         rows.append({"method": method, "loss": None, "grid_metric": None, "A": float(A[0]), "B": float(B[0])})
-    for method, loss, metric in (
+    for method, loss, grid in (
         ("stocking_lord", "squared", "ref"),
         ("stocking_lord", "squared", "symmetric"),
         ("haebara", "squared", "ref"),
@@ -28,9 +29,9 @@ def method_table(blocks: list[Anchors], quadrature: Quadrature, delta: float) ->
         ("haebara", "pseudo_huber", "focal"),
         ("haebara", "pseudo_huber", "symmetric"),
     ):
-        answer = solve(mean, Criterion(method, make_loss(loss, delta=delta), quadrature, metric))
+        answer = solve(mean, Criterion(method, make_loss(loss, delta=delta), quadrature, grid))
         rows.append(
-            {"method": method, "loss": loss, "grid_metric": metric, "A": float(answer.A[0]), "B": float(answer.B[0])}
+            {"method": method, "loss": loss, "grid_metric": grid, "A": float(answer.A[0]), "B": float(answer.B[0])}
         )
     return rows
 
@@ -87,8 +88,8 @@ def _pointwise(
     blocks: list[Anchors], t: Array, A: float, B: float, side: str
 ) -> tuple[Array, Array, Array, Array, Array, float]:
     """Residuals, slopes and second derivatives in the moved node, all (anchors, nodes), and |dv/dB|."""
-    v = (t - B) / A if side == "ref" else A * t
-    moved = v if side == "ref" else v + B
+    moved = metric.own_theta(t, A, B) if side == "ref" else metric.move_theta(t, A, B)
+    v = moved if side == "ref" else A * t
     parts = []
     for b in blocks:
         ref, foc = (b.ref_model, b.ref[0][:, None, :]), (b.foc_model, b.foc[0][:, None, :])

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from concal import metric
 from concal.errors import LinkError
 from concal.link.criteria import Anchors, Array, Loss, Quadrature, moment_link
 
@@ -52,7 +53,7 @@ def solve_joint(anchors: Anchors, loss: Loss, quadrature: Quadrature) -> tuple[f
     ref, foc = anchors.ref[0].astype(np.float64), anchors.foc[0].astype(np.float64)
     criterion = _JointCriterion(anchors, ref, foc, loss, quadrature)
     link = np.array([np.log(A[0]), B[0]])
-    items = 0.5 * (ref + anchors.ref_model.change_metric(foc, A[0], B[0]))[:, :2]
+    items = 0.5 * (ref + metric.move_items(foc, A[0], B[0]))[:, :2]
     for _ in range(_MAX_PASSES):
         value, gradient = criterion(link, items)
         step_link, step_items = _newton_step(gradient, criterion.hessian(link, items))
@@ -90,14 +91,15 @@ class _JointCriterion:
         d, a = items[:, :1], np.exp(items[:, 1:])
         xi = np.concatenate([items, self.extras], axis=1)[:, None, :]
         value, pull_ref = self._side(self.t, xi, self.ref)
-        value_foc, pull_foc = self._side(A * self.t + B, xi, self.foc)
+        moved = metric.move_theta(self.t, A, B)
+        value_foc, pull_foc = self._side(moved, xi, self.foc)
         by_ref, by_foc = pull_ref * a, pull_foc * a
         gradient = np.stack(
             [
                 by_foc @ (A * self.t),
                 by_foc.sum(axis=1),
                 -(by_ref + by_foc).sum(axis=1),
-                (by_ref * (self.t - d) + by_foc * (A * self.t + B - d)).sum(axis=1),
+                (by_ref * (self.t - d) + by_foc * (moved - d)).sum(axis=1),
             ],
             axis=-1,
         )

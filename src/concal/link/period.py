@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal import metric
 from concal.calibrate.result import Calibration
 from concal.errors import LinkError, first_few
 from concal.link.anchors import (
@@ -135,9 +136,9 @@ def _link_dimension(
     _refuse_bad_link(solution, period.name, candidates)
     influence_A, influence_B, information = anchor_influence([b.mean() for b in blocks], criterion, *center)
     n_effective = effective_number(information)
-    moved = locations(target, candidates.place_ref, ref_draws) - solution.B[:, None]
-    moved -= solution.A[:, None] * locations(period, candidates.place_foc, draws)
-    frame = _anchor_frame(candidates, omega, moved, order, influence_A, influence_B)
+    linked = metric.move_theta(locations(period, candidates.place_foc, draws), solution.A[:, None], solution.B[:, None])
+    displacement = locations(target, candidates.place_ref, ref_draws) - linked
+    frame = _anchor_frame(candidates, omega, displacement, order, influence_A, influence_B)
     table = method_table(blocks, quadrature, spec.delta)
     warnings = list(route.warnings)
     if candidates.unknown_rhat:
@@ -207,7 +208,7 @@ def _refuse_bad_link(solution: Solution, period: str, candidates: Candidates) ->
 def _anchor_frame(
     candidates: Candidates,
     omega: Array,
-    moved: Array,
+    displacement: Array,
     order: npt.NDArray[np.int64],
     influence_A: Array,
     influence_B: Array,
@@ -229,8 +230,8 @@ def _anchor_frame(
             "dropped_by": [name or None for name in candidates.dropped_by.tolist()],
             "round": [int(r) if p else None for r, p in zip(candidates.round, purified, strict=True)],
             "residual": candidates.residual,
-            "displacement": moved.mean(axis=0),
-            "displacement_sd": moved.std(axis=0, ddof=1) if len(moved) > 1 else np.zeros(n),
+            "displacement": displacement.mean(axis=0),
+            "displacement_sd": displacement.std(axis=0, ddof=1) if len(displacement) > 1 else np.zeros(n),
             "influence_A": influence[0],
             "influence_B": influence[1],
         },

@@ -51,6 +51,13 @@ class Link:
     warnings: tuple[str, ...] = ()
     draw_index: npt.NDArray[np.int64] | None = None
 
+    def moments(self) -> tuple[Array, Array]:
+        """Mean (dimensions, 2) and covariance (dimensions, 2, 2) of (log A, B) over the draws."""
+        values = np.stack([np.log(self.A), self.B], axis=-1)
+        mean = values.mean(axis=0)
+        rest = values - mean
+        return mean, np.einsum("ski,skj->kij", rest, rest) / max(len(values) - 1, 1)
+
 
 def identity_link(period: str, dimensions: tuple[str, ...], n_draws: int) -> Link:
     """The reference's link to itself: (A, B) = (1, 0) in every draw."""

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
+from concal import metric
 from concal.link import kernels
 from concal.link.criteria import (
     MOMENT_METHODS,
@@ -88,11 +89,9 @@ class _Objective:
         value, gradient, hessian = np.zeros(x.size), np.zeros((x.size, 2)), np.zeros((x.size, 2, 2))
         for side, part in self.parts:
             if side == "ref":
-                moved = (t - B[:, None]) / A[:, None]
-                v = moved
+                moved = v = metric.own_theta(t, A[:, None], B[:, None])
             else:
-                v = A[:, None] * t
-                moved = v + B[:, None]
+                moved, v = metric.move_theta(t, A[:, None], B[:, None]), A[:, None] * t
             sums = self._sums(kernels.pad_nodes(moved), part, which)[:, :, self.real]
             if self.criterion.method == "stocking_lord":
                 sums = stocking_lord_sums(sums, self.criterion.loss)

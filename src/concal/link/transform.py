@@ -1,8 +1,4 @@
-r"""What a link does to draws: items, population and abilities on the reference metric.
-
-With D = diag(A, 1, ..., 1) and t = (B, -log A, 0, ...), draw by draw:
-:math:`\xi\to D\xi + t`, :math:`X\beta\to D(X\beta) + t`, :math:`\Sigma\to D\Sigma D`, :math:`\theta\to A\theta + B`.
-"""
+"""A period's items and abilities on the reference metric, draw by draw (the rule itself is `concal.metric`)."""
 
 from __future__ import annotations
 
@@ -11,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concal import metric
 from concal.calibrate.result import Abilities, GroupDraws
 from concal.errors import LinkError
 from concal.link.result import Link
@@ -27,39 +24,11 @@ def used_draws(link: Link, n_draws: int) -> npt.NDArray[np.int64]:
     return np.arange(n_draws)
 
 
-def _constants(group: GroupDraws, link: Link) -> tuple[Array, Array, npt.NDArray[np.int64]]:
-    k = link.dimensions.index(group.dimension)
-    return link.A[:, k], link.B[:, k], used_draws(link, group.n_draws)
-
-
 def linked_xi(group: GroupDraws, link: Link) -> Array:
     """Items of a group on the reference metric, (draws, items, parameters) float64."""
-    A, B, draws = _constants(group, link)
-    xi = group.xi.reshape(-1, *group.xi.shape[2:])[draws].astype(np.float64)
-    return group.model.change_metric(xi, A[:, None], B[:, None])
-
-
-def linked_beta(group: GroupDraws, link: Link, name: str = "beta") -> Array:
-    """Population coefficients on the reference metric, (draws, features, parameters).
-
-    The d column is scaled by A and the intercepts are shifted by t: the intercept is the first feature. With
-    ``name="beta_mean"`` the conditional means of beta move the same way.
-    """
-    A, B, draws = _constants(group, link)
-    beta = group.flat(name)[draws]
-    beta[:, :, 0] *= A[:, None]
-    beta[:, 0, 0] += B
-    beta[:, 0, 1] -= np.log(A)
-    return beta
-
-
-def linked_sigma(group: GroupDraws, link: Link) -> Array:
-    """Population covariances on the reference metric, (draws, parameters, parameters)."""
-    A, _, draws = _constants(group, link)
-    sigma = group.flat("sigma")[draws]
-    sigma[:, 0, :] *= A[:, None]
-    sigma[:, :, 0] *= A[:, None]
-    return sigma
+    k, draws = link.dimensions.index(group.dimension), used_draws(link, group.n_draws)
+    xi = group.xi.reshape(-1, *group.xi.shape[2:])[draws]
+    return metric.move_items(xi, link.A[:, k, None], link.B[:, k, None])
 
 
 @dataclass(frozen=True)
@@ -94,4 +63,7 @@ def linked_abilities(abilities: Abilities, link: Link) -> LinkedAbilities:
     cov = ((A - a) * (B - b)).mean(axis=0)
     m = abilities.mean
     variance = (A**2).mean(axis=0) * abilities.sd**2 + A.var(axis=0) * m**2 + 2.0 * cov * m + B.var(axis=0)
-    return LinkedAbilities(a * m + b, np.sqrt(np.maximum(variance, 0.0)), A * draw_mean[draws] + B, A * draw_sd[draws])
+    sd = np.sqrt(np.maximum(variance, 0.0))
+    return LinkedAbilities(
+        metric.move_theta(m, a, b), sd, *metric.move_abilities(draw_mean[draws], draw_sd[draws], A, B)
+    )

@@ -9,12 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal import metric
 from concal.bank.bank import Bank
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
-from concal.combine.gaussian import inverse
+from concal.combine.factors.period import PeriodFactors
 from concal.combine.result import Consensus
-from concal.combine.summary import PeriodSummary
 from concal.errors import BankError
 from concal.evaluate.attention import Notice, attention, drifted
 from concal.evaluate.digest import (
@@ -26,9 +26,11 @@ from concal.evaluate.digest import (
     observed_scores,
     rhat_histogram,
     score_curves,
+    scores_by_ability,
     source_table,
     worst_items,
 )
+from concal.evaluate.links import constants, links_in_force
 from concal.evaluate.pooled import stored_evaluation
 from concal.evaluate.result import Evaluation
 from concal.link.result import Link
@@ -40,7 +42,20 @@ CLOUD = 400  # draws of (A, B) a plot shows
 
 @dataclass(frozen=True)
 class PeriodItems:
-    """One period's linked posteriors of one group's items: mean, sd (items, p), worst R-hat, responses, mean score."""
+    """One period's posteriors of one group's items, on the reference metric at the links in force.
+
+    Attributes
+    ----------
+    item_ids : tuple of str
+    mean, sd : (items, p)
+    rhat : (items,)
+        The item's worst.
+    n_responses : (items,)
+    score : (items,)
+        Mean score, divided by the largest; NaN where the responses were not kept.
+    by_ability : (items, bins), (items, bins), or None
+        Abilities and mean scores of groups of examinees, see `concal.evaluate.digest.scores_by_ability`.
+    """
 
     item_ids: tuple[str, ...]
     mean: Array
@@ -48,6 +63,7 @@ class PeriodItems:
     rhat: Array
     n_responses: npt.NDArray[np.int64]
     score: Array
+    by_ability: tuple[Array, Array] | None = None
 
 
 @dataclass(frozen=True)
@@ -112,15 +128,15 @@ def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
     if bank.reference is None:
         raise BankError(f"bank {str(bank.path)!r} has no period yet; there is nothing to report")
     compared = stored_evaluation(bank, evaluation) if evaluation in bank.evaluations() else None
+    consensus, plan, drift = bank.consensus(joint=False), bank.linkage(), bank.drift()
+    assert plan is not None
     calibrations: dict[str, Calibration] = {}
     by_period: dict[str, dict[str, PeriodItems]] = {}
     for period in bank.period_names:
-        calibration = bank.calibration(period)
-        calibrations[period] = _without_draws(calibration)
-        by_period[period] = _period_items(bank.summary(period), _scores(bank, period))
+        calibrations[period] = _without_draws(bank.calibration(period))
+        by_period[period] = _period_items(bank.factors(period), consensus.links, _scores(bank, period))
     links = {period: bank.link(period) for period in bank.period_names}
-    consensus, plan, drift = bank.consensus(joint=False), bank.linkage(), bank.drift()
-    assert plan is not None
+    in_force = links_in_force(links, consensus.links)
     snapshot = bank.snapshot
     changed, changes = _changes(bank, consensus)
     return ReportInput(
@@ -145,8 +161,8 @@ def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
         anchors=_anchors(links),
         sources=source_table(consensus),
         drift=drift,
-        ability_histogram=ability_histogram(calibrations, links),
-        abilities=ability_table(calibrations, links),
+        ability_histogram=ability_histogram(calibrations, in_force),
+        abilities=ability_table(calibrations, in_force),
         clouds=_clouds(links),
         consensus=consensus,
         curves={name: score_curves(group, THETA) for name, group in consensus.groups.items()},
@@ -186,19 +202,24 @@ def _scores(bank: Version, period: str) -> dict[str, dict[str, float]]:
     return {name: dict(zip(ids, mean.tolist(), strict=True)) for name, (ids, mean) in observed_scores(data).items()}
 
 
-def _period_items(summary: PeriodSummary, scores: Mapping[str, Mapping[str, float]]) -> dict[str, PeriodItems]:
+def _period_items(
+    factors: PeriodFactors, links: pl.DataFrame, scores: Mapping[str, Mapping[str, float]]
+) -> dict[str, PeriodItems]:
     found = {}
-    for name, group in summary.groups.items():
+    for name, group in factors.groups.items():
+        A, B = constants(links, factors.period, group.dimension)
         seen = np.flatnonzero(group.seen)
         ids = tuple(group.item_ids[j] for j in seen)
-        known = scores.get(name, {})
+        known, observed = scores.get(name, {}), scores_by_ability(group, A, B)
+        covariance = metric.move_item_covariance(group.covariance[seen], A)
         found[name] = PeriodItems(
             item_ids=ids,
-            mean=group.mu[seen],
-            sd=np.sqrt(np.diagonal(inverse(group.Lambda[seen]), axis1=1, axis2=2)),
+            mean=metric.move_items(group.mean[seen], A, B),
+            sd=np.sqrt(np.diagonal(covariance, axis1=1, axis2=2)),
             rhat=group.worst_rhat[seen],
             n_responses=group.n_responses[seen],
             score=np.array([known.get(item, np.nan) for item in ids]),
+            by_ability=None if observed is None else (observed[0][seen], observed[1][seen]),
         )
     return found
 
@@ -235,8 +256,4 @@ def _flags(consensus: Consensus, drift: pl.DataFrame) -> dict[str, tuple[str, ..
     if drift.width:
         for item, period, way in drifted(drift).select("item_id", "period", "direction").iter_rows():
             found.setdefault(item, []).append(f"drift in {period}: {way}")
-    table = consensus.diagnostics
-    if {"item_id", "period"} <= set(table.columns):
-        for item, period in table.select("item_id", "period").iter_rows():
-            found.setdefault(item, []).append(f"posterior in {period} far from Gaussian")
     return {item: tuple(dict.fromkeys(texts)) for item, texts in found.items()}

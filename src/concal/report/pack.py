@@ -58,11 +58,11 @@ class Block:
         whole[finite] = np.round(array[finite] / step).astype(whole.dtype)
         return {"t": "r16" if small else "r32", "step": step, "at": self._append(whole)}
 
-    def shares(self, values: npt.ArrayLike) -> dict[str, Any]:
-        """Numbers in [0, 1] in steps of 1/255, as differences along the last axis (smooth curves compress well)."""
-        array = np.round(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0) * 255).astype(np.int16)
+    def shares(self, values: npt.ArrayLike, parts: int = 255) -> dict[str, Any]:
+        """Numbers in [0, 1] to one of `parts`, as differences along the last axis (smooth curves compress well)."""
+        array = np.round(np.clip(np.asarray(values, dtype=np.float64), 0.0, 1.0) * parts).astype(np.int16)
         steps = np.diff(array, axis=-1, prepend=np.int16(0)).astype(np.uint8)  # modulo 256, undone by the page
-        return {"t": "d8", "at": self._append(steps)}
+        return {"t": "d8", "parts": parts, "at": self._append(steps)}
 
     def text(self, values: Sequence[str]) -> dict[str, Any]:
         """Strings."""

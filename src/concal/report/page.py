@@ -10,10 +10,10 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from concal.bank.version import Version
-from concal.errors import DataError
 from concal.report.data import ReportInput, gather
 from concal.report.pack import script_json
 from concal.report.sections import SECTIONS, figures, moment, tables
+from concal.report.write import check_folder, write_whole
 
 SCRIPTS = ("read.js", "plot.js", "table.js", "figures.js", "explorer.js", "page.js")
 
@@ -30,12 +30,8 @@ def write_report(bank: Version, out: str | Path | None = None, *, evaluation: st
         Which evaluation the agreement section shows, if the bank has it.
     """
     path = Path(out) if out is not None else bank.path.parent / f"{bank.path.name}-report.html"
-    if not path.parent.is_dir():
-        raise DataError(f"cannot write {str(path)!r}: there is no folder {str(path.parent)!r}")
-    text = build_page(gather(bank, evaluation))
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    check_folder(path)  # before the work
+    write_whole(path, build_page(gather(bank, evaluation)).encode("utf-8"))
     return path
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from concal.evaluate.attention import drifted
@@ -15,6 +16,7 @@ from concal.evaluate.tables import notes, paper_table, to_latex, to_markdown
 from concal.report.data import ReportInput
 from concal.report.pack import Block
 
+Array = npt.NDArray[np.float64]
 SECTIONS = (
     ("overview", "Overview"),
     ("data", "Data and linkage plan"),
@@ -50,6 +52,8 @@ _WORDS = {
     "sd_ratio": "SD ratio",
     "pooled_mean": "pooled mean",
     "pooled_sd": "pooled SD",
+    "pairwise_mean_difference": "mean difference, pairwise link",
+    "pairwise_sd_ratio": "SD ratio, pairwise link",
     "rmse": "RMSE",
     "coverage_50": "coverage 50 %",
     "coverage_90": "coverage 90 %",
@@ -227,6 +231,8 @@ def _groups(data: ReportInput, block: Block) -> list[dict[str, Any]]:
                 "n": block.numbers(own.n_responses),
                 "score": block.rounded(own.score),
             }
+            if own.by_ability is not None:
+                periods[period] |= _by_ability(*own.by_ability, data.theta, block)
         curve = np.moveaxis(data.curves[name], 1, 2)  # nodes last
         found.append(
             {
@@ -247,6 +253,19 @@ def _groups(data: ReportInput, block: Block) -> list[dict[str, Any]]:
             }
         )
     return found
+
+
+def _by_ability(theta: Array, score: Array, nodes: Array, block: Block) -> dict[str, Any]:
+    """Observed scores for points in a figure, to a hundredth; abilities as shares of the range curves are drawn on.
+
+    An item with fewer responses than bins uses the first ones; the page leaves the others out.
+    """
+    share = (theta - nodes[0]) / (nodes[-1] - nodes[0])
+    return {
+        "bins": theta.shape[1],
+        "bin_theta": block.shares(np.nan_to_num(share), 100),
+        "bin_score": block.shares(np.nan_to_num(score), 100),
+    }
 
 
 def _shown_anchors(anchors: pl.DataFrame) -> pl.DataFrame:

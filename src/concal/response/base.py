@@ -70,6 +70,16 @@ class ResponseModel(ABC):
         return None
 
     @property
+    def atoms(self) -> tuple[float, ...]:
+        """Scores with a probability of their own: a response table counts each of them."""
+        return tuple(float(k) for k in range(self.n_categories or 0))
+
+    @property
+    def levels(self) -> int:
+        """Into how many classes a response table sorts the scores that are no atoms; none for categories."""
+        return 0 if self.n_categories else 4
+
+    @property
     @abstractmethod
     def prior(self) -> PopulationPrior:
         """Sensible weak population prior."""
@@ -126,13 +136,6 @@ class ResponseModel(ABC):
     def kernel_parameters(self, xi: Array) -> Array:
         """Rows (a, d, *kernel extras) the kernels read, from xi (..., p)."""
         return np.concatenate([np.exp(xi[..., 1:2]), xi[..., 0:1], self.kernel_extras(xi)], axis=-1)
-
-    def change_metric(self, xi: Array, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
-        """Xi on the metric theta_new = A theta + B: d -> A d + B, log a -> log a - log A, the rest stays."""
-        moved = np.array(xi, dtype=np.float64, copy=True)
-        moved[..., 0] = np.asarray(A) * moved[..., 0] + np.asarray(B)
-        moved[..., 1] = moved[..., 1] - np.log(A)
-        return moved
 
     @property
     def natural_extras(self) -> tuple[str, ...]:

@@ -60,6 +60,11 @@ class OrderedBeta(ResponseModel):
         return 1.0
 
     @property
+    def atoms(self) -> tuple[float, ...]:
+        """Both ends."""
+        return (0.0, 1.0)
+
+    @property
     def prior(self) -> PopulationPrior:
         """Precision about 7; at eta = 0 about one score in eight at either end."""
         return PopulationPrior(mean=(0.0, 0.0, 2.0, -2.0, 1.4), sd=(1.0, 0.3, 0.5, 0.5, 0.3))

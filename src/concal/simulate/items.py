@@ -93,7 +93,7 @@ def simulate_items(spec: Spec, plan: Plan, shares: Mapping[str, float] | None) -
     for g, name in enumerate(names):
         n = int((group == g).sum())
         within[group == g] = np.arange(n)
-        made, table = _draw_group(name, spec.groups[name], spec.bank.dimensions, n, plan.rng("items", g))
+        made, table = _draw_group(name, spec.groups[name], spec.bank.dimensions, n, plan.log_a, plan.rng("items", g))
         groups.append(made)
         tables.append(table)
     rng = plan.rng("exposure")
@@ -129,7 +129,7 @@ def _life_spans(plan: Plan, weights: Array) -> tuple[Index, Index, Index]:
 
 
 def _draw_group(
-    name: str, spec: GroupSpec, dimensions: tuple[str, ...], n: int, rng: np.random.Generator
+    name: str, spec: GroupSpec, dimensions: tuple[str, ...], n: int, log_a: float, rng: np.random.Generator
 ) -> tuple[Group, pl.DataFrame]:
     model = spec.response_model
     table = pl.DataFrame(
@@ -142,6 +142,7 @@ def _draw_group(
         }
     )
     X, features, beta = _population(name, spec, model, table, rng)
+    beta[0, 1] += log_a
     sd = np.array(model.prior.sd)
     correlation = np.eye(sd.size)
     correlation[0, 1] = correlation[1, 0] = 0.2

@@ -50,6 +50,8 @@ class Plan:
         How far, on the reference metric.
     drift_direction : {"easier", "harder", "both"}
         Which way.
+    log_a : float
+        Added to every item's log a: -1.5 makes a programme of flat items.
     overlap : float
         Share of a period's examinees who come back from the period before, with the ability they had.
     """
@@ -69,6 +71,7 @@ class Plan:
     drift_share: float = 0.0
     drift_size: float = 0.5
     drift_direction: Direction = "both"
+    log_a: float = 0.0
     overlap: float = 0.0
 
     def __post_init__(self) -> None:
@@ -122,6 +125,7 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("correlation", -0.99, 0.99),
     ("drift_share", 0, 1),
     ("drift_size", 0, 10),
+    ("log_a", -3, 2),
     ("overlap", 0, 1),
 )
 

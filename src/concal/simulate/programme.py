@@ -108,7 +108,7 @@ def simulate_programme(
     **options
         The options of `concal.simulate.Plan`: periods, items, examinees, responses_per_examinee, seed, selection,
         turnover, new_item_exposure, exposure_spread, ability_shift, ability_spread, correlation, drift_share,
-        drift_size, drift_direction, overlap.
+        drift_size, drift_direction, log_a, overlap.
 
     Returns
     -------

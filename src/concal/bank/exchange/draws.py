@@ -26,9 +26,10 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.exchange.population import population_of_draws
+from concal.bank.update.new_period import check_calibration, check_item_draws
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
-from concal.data.design import apply_design, learn_design
+from concal.data.design import apply_design, coding_of, learn_design
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.read import Table
@@ -133,6 +134,7 @@ def _group(
     xi = _item_draws(name, model.parameters, draws)
     if xi.shape[2] != len(ids):
         raise DataError(f"xi_{name} has {xi.shape[2]} items, but {len(ids)} item ids were given")
+    check_item_draws(f"group {name!r}", ids, xi)
     X, features = _design(name, group, ids, items, spec, states)
     chains, n_draws, n, p = xi.shape
     f = len(features)
@@ -173,6 +175,7 @@ def _group(
         rhat=mixing.rhat,
         ess_bulk=mixing.ess_bulk,
         ess_tail=mixing.ess_tail,
+        coding=coding_of(group.features, states[name]),
         **guide,
     )
 
@@ -250,29 +253,6 @@ def _convergence(groups: Mapping[str, GroupDraws], spec: Spec, warnings: list[st
             f"only {100 * share:.1f} % of the items have R-hat <= {spec.calibration.max_item_rhat}; run longer chains"
         )
     return Convergence(good, 0, 0, 1, 0.0, float("nan"), float("nan"), share, tuple(warnings))
-
-
-def check_calibration(calibration: Calibration, spec: Spec) -> None:
-    """Refuse draws that do not fit the programme, naming what and where."""
-    check_safe_name(calibration.period)
-    for name, group in calibration.groups.items():
-        where = f"period {calibration.period!r}, group {name!r}"
-        if name not in spec.groups:
-            raise SpecError(f"{where}: not in the spec, which has {first_few(list(spec.groups))}")
-        wanted = spec.groups[name]
-        if wanted.response_model != group.model or wanted.dimension != group.dimension:
-            raise SpecError(
-                f"{where}: model {group.model} on {group.dimension!r}, but the spec says {wanted.response_model} on "
-                f"{wanted.dimension!r}"
-            )
-        bad = ~np.isfinite(group.xi).all(axis=(0, 1, 3))
-        if bad.any():
-            ids = [group.item_ids[j] for j in np.flatnonzero(bad)]
-            raise DataError(f"{where}: draws of {len(ids)} items are not finite: {first_few(ids)}")
-        still = (group.xi.reshape(-1, *group.xi.shape[2:]).std(axis=0) == 0).any(axis=1)
-        if still.any():
-            ids = [group.item_ids[j] for j in np.flatnonzero(still)]
-            raise DataError(f"{where}: draws of {len(ids)} items do not vary: {first_few(ids)}; give draws, not points")
 
 
 def draws_of_numpyro(mcmc: Any) -> dict[str, Any]:

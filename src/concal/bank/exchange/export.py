@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from concal.bank.exchange.software import CATSIM_COLUMNS, catsim_table, flexmirt_lines, mirt_table
-from concal.bank.files import disk_errors
-from concal.bank.views import wide_items
+from concal.bank.store.files import disk_errors
+from concal.bank.tables.views import wide_items
 from concal.errors import BankError, DataError
 
 if TYPE_CHECKING:

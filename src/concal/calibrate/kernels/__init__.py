@@ -1,4 +1,4 @@
-r"""Compiled kernels: passes over responses, the Newton-Metropolis step of a unit, carrying units along.
+r"""Compiled kernels: passes over responses and what stands for them, a unit's Newton-Metropolis step, carrying units.
 
 All arrays end in a lane axis: lane c belongs to chain c. A unit with n coordinates has the accumulator
 
@@ -11,24 +11,32 @@ Sums run in float32 over eight responses and in float64 beyond: popular items lo
 """
 
 from concal.calibrate.kernels.carry import carry
-from concal.calibrate.kernels.gradients import add_gradients
 from concal.calibrate.kernels.log_likelihood import item_log_likelihood, person_log_likelihood
+from concal.calibrate.kernels.moments import add_moments
 from concal.calibrate.kernels.newton import accept, propose
 from concal.calibrate.kernels.passes import item_pass, item_pass_extras, person_pass
+from concal.calibrate.kernels.quadratics import item_quadratics, item_quadratics_value, sum_by_item, sum_by_period
 from concal.calibrate.kernels.rows import ability_sums, add_abilities, rescale, take_lanes
+from concal.calibrate.kernels.tables import table_pass, table_pass_extras
 
 __all__ = [
     "ability_sums",
     "accept",
     "add_abilities",
-    "add_gradients",
+    "add_moments",
     "carry",
     "item_log_likelihood",
     "item_pass",
     "item_pass_extras",
+    "item_quadratics",
+    "item_quadratics_value",
     "person_log_likelihood",
     "person_pass",
     "propose",
     "rescale",
+    "sum_by_item",
+    "sum_by_period",
+    "table_pass",
+    "table_pass_extras",
     "take_lanes",
 ]

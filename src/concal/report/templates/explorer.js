@@ -56,7 +56,7 @@ function openItem(id, scroll = true) {
   if (scroll) document.getElementById("items").scrollIntoView();
 }
 
-// All posteriors of one item: [{name, mean[], sd[], n, score, rhat}], the consensus last.
+// All posteriors of one item: [{name, mean[], sd[], n, score, rhat, observed[[theta, score]]}], the consensus last.
 function posteriors(group, k) {
   const p = group.parameters.length, found = [];
   for (const name of report.content.periods) {
@@ -65,10 +65,18 @@ function posteriors(group, k) {
     const at = array(own.item).indexOf(k);
     if (at < 0) continue;
     const part = ref => Array.from(array(ref).slice(at * p, (at + 1) * p));
-    found.push({ name, mean: part(own.mean), sd: part(own.sd), n: array(own.n)[at], score: array(own.score)[at], rhat: array(own.rhat)[at] });
+    found.push({ name, mean: part(own.mean), sd: part(own.sd), n: array(own.n)[at], score: array(own.score)[at], rhat: array(own.rhat)[at], observed: observedScores(own, at) });
   }
-  found.push({ name: "consensus", mean: Array.from(array(group.mean).slice(k * p, (k + 1) * p)), sd: Array.from(array(group.sd).slice(k * p, (k + 1) * p)), n: array(group.n_responses)[k], score: null, rhat: null });
+  found.push({ name: "consensus", observed: [], mean: Array.from(array(group.mean).slice(k * p, (k + 1) * p)), sd: Array.from(array(group.sd).slice(k * p, (k + 1) * p)), n: array(group.n_responses)[k], score: null, rhat: null });
   return found;
+}
+
+// Mean score of groups of examinees by ability, in one period; none where only draws were at hand.
+function observedScores(own, at) {
+  if (!own.bins) return [];
+  const theta = report.content.theta, [low, high] = [theta[0], theta[theta.length - 1]];
+  const share = array(own.bin_theta, own.bins), score = array(own.bin_score, own.bins), used = Math.min(own.bins, array(own.n)[at]);
+  return Array.from({ length: used }, (_, b) => [low + (high - low) * share[at * own.bins + b], score[at * own.bins + b]]);
 }
 
 function showItem(host, index) {
@@ -77,15 +85,18 @@ function showItem(host, index) {
   const curve = array(group.curve, nodes), part = c => Array.from(curve.slice((k * 3 + c) * nodes, (k * 3 + c + 1) * nodes));
   const [middle, low, high] = [0, 1, 2].map(part);
   const flags = report.content.flags[index] || [];
-  const forest = panels(group.parameters.map(pretty), "15rem"), curvePanel = panels(["Expected score"], "24rem");
+  const forest = panels(group.parameters.map(pretty), "15rem"), curvePanel = panels(["Expected score"], "24rem"), key = el("div");
+  const seen = rows.filter(r => r.observed.length), points = seen.flatMap(r => r.observed.map(([t, y]) => [r.name, t, y]));
+  const hue = name => series(report.content.periods.indexOf(name) + 1);
   host.replaceChildren(
     el("div", { class: "itemhead" }, el("h3", { id: "item-id" }, id), ...flags.map(f => el("span", { class: "flag" }, f))),
     el("p", {}, `${group.name}, ${group.model}${group.categories && group.categories > 2 ? ` with ${group.categories} categories` : ""}, dimension ${group.dimension}. Source of the numbers: ${report.content.sources[array(group.source)[k]]}. ${number(array(group.n_responses)[k])} responses in ${array(group.n_periods)[k]} periods.`),
     pagedTable(rowsTable(["", ...group.parameters.flatMap(q => [pretty(q), "± SD"]), "responses", "mean score", "largest R-hat"],
       rows.map(r => [r.name, ...r.mean.flatMap((m, q) => [m, r.sd[q]]), r.n, r.score, r.rhat]).map(r => r.map((v, j) => j && v === null ? NaN : v)), `item-${index}`), 40),
     el("figure", {}, el("figcaption", {}, el("h3", {}, "Period posteriors and consensus"), el("p", {}, "On the reference metric: mean, 50 % and 90 % intervals (Gaussian).")), forest.box),
-    el("figure", {}, el("figcaption", {}, el("h3", {}, "Expected-score curve"), el("p", {}, "At the posterior mean, with the 90 % band of the consensus; score divided by the largest score.")), curvePanel.box,
-      numbers(() => rowsTable(["theta", "expected score", "5 %", "95 %"], theta.map((t, i) => [t, middle[i], low[i], high[i]]), `curve-${index}`))));
+    el("figure", {}, el("figcaption", {}, el("h3", {}, "Expected-score curve"), el("p", {}, `At the posterior mean, with the 90 % band of the consensus; score divided by the largest score.${seen.length ? " Points: mean scores of the examinees who answered it, in groups by the ability their other responses show." : ""}`)), key, curvePanel.box,
+      numbers(() => rowsTable(["theta", "expected score", "5 %", "95 %"], theta.map((t, i) => [t, middle[i], low[i], high[i]]), `curve-${index}`)),
+      seen.length ? numbers(() => rowsTable(["period", "theta", "mean score"], points, `observed-${index}`), "Numbers of the points") : null));
   explorer.redraw = () => {
     group.parameters.forEach((_, q) => {
       const spans = rows.flatMap(r => [r.mean[q] - 1.645 * r.sd[q], r.mean[q] + 1.645 * r.sd[q]]);
@@ -102,6 +113,11 @@ function showItem(host, index) {
       x: { domain: [theta[0], theta[nodes - 1]], label: `θ, ${group.dimension}` }, y: { domain: [0, 1], label: "expected score" } });
     plot.path([...theta.map((t, i) => [t, low[i]]), ...theta.map((t, i) => [t, high[i]]).reverse()], { fill: color("band"), stroke: "none" });
     plot.path(theta.map((t, i) => [t, middle[i]]), { stroke: color("s0") });
+    if (!seen.length) return;
+    key.replaceChildren(legend(seen.map(r => [r.name, hue(r.name)])));
+    const fills = points.map(q => hue(q[0]));
+    plot.points(points.map(q => q[1]), points.map(q => q[2]), { fill: i => fills[i], radius: 4, alpha: 0.9,
+      describe: i => `${points[i][0]}\nθ ${number(points[i][1], 2)}, mean score ${number(points[i][2], 2)}` });
   };
   explorer.redraw();
 }

@@ -57,7 +57,7 @@ const figureMakers = {
     const dimensions = distinct(clouds.map(c => c.dimension)), periods = distinct(clouds.map(c => c.period));
     const { box, hosts } = panels(dimensions, "22rem"), key = el("div");
     const draws = () => clouds.flatMap(c => Array.from(array(c.A), (a, s) => [c.period, c.dimension, a, array(c.B)[s]]));
-    figureBox(host, "Links, draw by draw", "Each point is one draw of (A, B); the spread is the link's uncertainty.", key, box,
+    figureBox(host, "Links, draw by draw", "Each point is one draw of (A, B), found from the period's anchors alone; the spread is the link's uncertainty.", key, box,
       numbers(() => rowsTable(["period", "dimension", "A", "B"], draws(), "links-by-draw")));
     return () => {
       key.replaceChildren(legend([...periods.map((p, k) => [p, series(k + 1)]), [`${report.content.reference} (reference)`, color("ink")]]));

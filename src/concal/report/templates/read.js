@@ -31,7 +31,7 @@ function unpack(ref, row) {
   const found = new Float32Array(length);
   for (let k = 0, sum = 0; k < length; k++) {
     sum = (k % row ? sum + bytes[k] : bytes[k]) & 255;
-    found[k] = sum / 255;
+    found[k] = sum / ref.parts;
   }
   return found;
 }

@@ -1,0 +1,1 @@
+"""Files: immutable data under snapshot manifests, one atomic step per commit."""

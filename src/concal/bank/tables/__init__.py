@@ -1,0 +1,1 @@
+"""Calibrations and results as tables, and the tables people look at."""

@@ -1,0 +1,237 @@
+"""Calibrations as Parquet files; reading gives back what was written, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from concal.bank.store.codec import ROW_GROUP, read_result, write_result
+from concal.bank.store.folder import FolderReader, FolderWriter
+from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+
+Float32 = npt.NDArray[np.float32]
+
+
+def write_calibration(writer: FolderWriter, calibration: Calibration) -> None:
+    """All of a calibration: draws, population, abilities, diagnostics."""
+    shape = next(iter(calibration.groups.values())).xi.shape[:2]
+    write_draws(writer, "draws", {n: g.xi for n, g in calibration.groups.items()}, calibration.groups)
+    writer.tables(
+        "population",
+        [_population_table(g) for g in calibration.groups.values()],
+        split=("beta", "sigma", "beta_mean"),
+    )
+    if calibration.abilities is not None:
+        _write_abilities(writer, calibration.abilities, calibration.dimensions)
+    write_result(
+        writer,
+        "calibration",
+        calibration,
+        skip=("xi", "beta", "sigma", "beta_mean", "abilities", "convergence", "beta_prior_precision"),
+    )
+    writer.json("convergence", {**asdict(calibration.convergence), "draws_shape": list(shape)})
+    names = list(calibration.beta_prior_precision)
+    writer.frame(
+        "hyperprior",
+        pl.DataFrame(
+            {"group": names, "values": [np.ravel(calibration.beta_prior_precision[n]).tolist() for n in names]},
+            schema={"group": pl.String, "values": pl.List(pl.Float64)},
+        ),
+    )
+
+
+def write_draws(writer: FolderWriter, key: str, xi: Mapping[str, Float32], groups: Mapping[str, Any]) -> None:
+    """A row per item, a fixed-size list per parameter, one item group after the other."""
+    parameters = list(dict.fromkeys(p for g in groups.values() for p in g.model.parameters))
+    sizes: list[tuple[str, int, int]] = [
+        (name, start, min(start + ROW_GROUP, len(g.item_ids)))
+        for name, g in groups.items()
+        for start in range(0, max(1, len(g.item_ids)), ROW_GROUP)
+    ]
+    shape = [int(n) for n in next(iter(xi.values())).shape[:2]]
+    tables = (_draw_table(groups[name], xi[name], parameters, start, end) for name, start, end in sizes)
+    writer.tables(key, tables, split=parameters, meta={"row_groups": sizes, "chains": shape[0], "draws": shape[1]})
+
+
+def _draw_table(group: Any, xi: Float32, parameters: Sequence[str], start: int, end: int) -> pa.Table:
+    n_draws, n = int(xi.shape[0] * xi.shape[1]), end - start
+    flat = xi[:, :, start:end].reshape(n_draws, n, xi.shape[-1])
+    kind = pa.list_(pa.float32(), n_draws)
+    columns: dict[str, pa.Array] = {
+        "item_id": pa.array(group.item_ids[start:end], pa.string()),
+        "group": pa.array([group.name] * n, pa.string()),
+    }
+    for name in parameters:
+        if name in group.model.parameters:
+            values = np.ascontiguousarray(flat[:, :, group.model.parameters.index(name)].T, dtype=np.float32)
+            columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), n_draws)
+        else:
+            columns[name] = pa.nulls(n, kind)
+    return pa.table(columns)
+
+
+def _population_table(group: GroupDraws) -> pa.Table:
+    """A row per draw: beta feature by feature, Sigma row by row."""
+    chains, draws = group.beta.shape[:2]
+    n = chains * draws
+
+    def lists(values: npt.NDArray[np.float64] | None) -> pa.Array:
+        kind = pa.list_(pa.float64())
+        return pa.nulls(n, kind) if values is None else pa.array(list(values.reshape(n, -1)), kind)
+
+    return pa.table(
+        {
+            "group": pa.array([group.name] * n, pa.string()),
+            "chain": pa.array(np.repeat(np.arange(chains), draws), pa.int32()),
+            "draw": pa.array(np.tile(np.arange(draws), chains), pa.int32()),
+            "beta": lists(group.beta),
+            "sigma": lists(group.sigma),
+            "beta_mean": lists(group.beta_mean),
+        }
+    )
+
+
+def _write_abilities(writer: FolderWriter, abilities: Abilities, dimensions: tuple[str, ...]) -> None:
+    n, k = abilities.mean.shape
+    ids = pa.array(abilities.person_ids.to_list(), pa.string())
+    tables = [
+        pa.table(
+            {
+                "person_id": ids,
+                "dimension": pa.array([dimensions[d]] * n, pa.string()),
+                "mean": pa.array(np.ascontiguousarray(abilities.mean[:, d], dtype=np.float64)),
+                "sd": pa.array(np.ascontiguousarray(abilities.sd[:, d], dtype=np.float64)),
+                "n_responses": pa.array(np.ascontiguousarray(abilities.n_responses[:, d], dtype=np.int64)),
+            }
+        )
+        for d in range(k)
+    ]
+    writer.tables("abilities", tables, split=("mean", "sd"))
+    chains, draws = abilities.draw_mean.shape[:2]
+    flat = {f: getattr(abilities, f).reshape(chains * draws, -1) for f in ("draw_mean", "draw_sd", "correlation")}
+    columns = {name: pa.array(list(np.asarray(v, np.float64)), pa.list_(pa.float64())) for name, v in flat.items()}
+    index = {"chain": np.repeat(np.arange(chains), draws), "draw": np.tile(np.arange(draws), chains)}
+    writer.tables("ability_draws", [pa.table({**{n: pa.array(v, pa.int32()) for n, v in index.items()}, **columns})])
+
+
+def read_calibration(reader: FolderReader) -> Calibration:
+    """The calibration of a period."""
+    convergence = reader.json("convergence")
+    chains, draws = convergence.pop("draws_shape")
+    convergence["warnings"] = tuple(convergence["warnings"])
+    content = reader.json("calibration")
+    extra: dict[str, dict[str, Any]] = {name: {} for name in content["order"]}
+    for name, xi in read_draws(reader, "draws", content).items():
+        extra[name]["xi"] = xi
+    _read_population(reader, content, (chains, draws), extra)
+    hyperprior = {
+        row["group"]: np.array(row["values"]).reshape(2 * [round(len(row["values"]) ** 0.5)])
+        for row in reader.frame("hyperprior").iter_rows(named=True)
+    }
+    extra[""] = {
+        "abilities": _read_abilities(reader, tuple(content["plain"]["dimensions"]), (chains, draws)),
+        "convergence": Convergence(**convergence),
+        "beta_prior_precision": hyperprior,
+    }
+    return read_result(reader, "calibration", Calibration, GroupDraws, extra)
+
+
+def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any]) -> dict[str, Float32]:
+    """Draws of every group in a file: (chain, draw, item, parameter); `content` describes the groups."""
+    with reader.part(key) as part:
+        chains, draws = int(str(part.meta["chains"])), int(str(part.meta["draws"]))
+        row_groups: list[tuple[str, int, int]] = part.meta["row_groups"]  # type: ignore[assignment]
+    file = reader.parquet(key)
+    found: dict[str, Float32] = {}
+    for number, (name, start, end) in enumerate(row_groups):
+        described = content["groups"][name]
+        parameters = described["plain"]["model"]["parameters"]
+        if name not in found:
+            found[name] = np.empty((chains * draws, described["n_items"], len(parameters)), dtype=np.float32)
+        if end > start:  # one row group after the other: the transposed block stays in the cache
+            table = file.read_row_group(number, columns=parameters)
+            found[name][:, start:end] = np.stack([_matrix(table.column(p)).T for p in parameters], axis=-1)
+    return {name: xi.reshape(chains, draws, *xi.shape[1:]) for name, xi in found.items()}
+
+
+def _matrix(column: pa.ChunkedArray) -> Float32:
+    """A column of fixed-size lists as (rows, draws)."""
+    width = column.type.list_size
+    pieces = [
+        chunk.flatten().to_numpy(zero_copy_only=False).reshape(-1, width) for chunk in column.chunks if len(chunk)
+    ]
+    return np.concatenate(pieces) if pieces else np.empty((0, width), dtype=np.float32)
+
+
+def read_item_draws(reader: FolderReader, item_ids: Sequence[str]) -> dict[str, Float32]:
+    """Draws of some items on the period's own metric: item id -> (chain, draw, parameter); only their rows are read."""
+    content = reader.json("calibration")
+    ids = reader.table("calibration_items", ["item_id", "group"])
+    place = {item: k for k, item in enumerate(ids.column("item_id").to_pylist())}
+    wanted = {item: place[item] for item in dict.fromkeys(item_ids) if item in place}
+    found: dict[str, Float32] = {}
+    with reader.part("draws") as part:
+        spans: list[tuple[int, int, int, str]] = []
+        first = 0
+        for number, (group, start, end) in enumerate(part.meta["row_groups"]):  # type: ignore[arg-type,var-annotated]
+            spans.append((number, first, first + end - start, group))
+            first += end - start
+        for number, begin, end, group in spans:
+            here = {item: row - begin for item, row in wanted.items() if begin <= row < end}
+            if not here:
+                continue
+            parameters = content["groups"][group]["plain"]["model"]["parameters"]
+            table = part.read([number], parameters)
+            values = np.stack([_matrix(table.column(p)) for p in parameters], axis=-1)
+            shape = (int(str(part.meta["chains"])), int(str(part.meta["draws"])), len(parameters))
+            found |= {item: values[row].reshape(shape) for item, row in here.items()}
+    return {item: found[item] for item in wanted}
+
+
+def _read_population(
+    reader: FolderReader, content: Mapping[str, Any], shape: tuple[int, int], extra: dict[str, dict[str, Any]]
+) -> None:
+    table = reader.table("population")
+    n = shape[0] * shape[1]
+    for k, name in enumerate(content["order"]):
+        described = content["groups"][name]["plain"]
+        f, p = len(described["features"]), len(described["model"]["parameters"])
+        piece = table.slice(k * n, n)
+        for field, tail in (("beta", (f, p)), ("sigma", (p, p)), ("beta_mean", (f, p))):
+            column = piece.column(field)
+            if column.null_count:
+                extra[name][field] = None
+                continue
+            values = np.concatenate([chunk.flatten().to_numpy(zero_copy_only=False) for chunk in column.chunks])
+            extra[name][field] = values.reshape(*shape, *tail)
+
+
+def _read_abilities(reader: FolderReader, dimensions: tuple[str, ...], shape: tuple[int, int]) -> Abilities | None:
+    if "abilities" not in reader:
+        return None
+    frame, k = reader.frame("abilities"), len(dimensions)
+    n = frame.height // k
+
+    def by_dimension(name: str) -> npt.NDArray[Any]:
+        return np.ascontiguousarray(frame[name].to_numpy().reshape(k, n).T)
+
+    table = reader.table("ability_draws")
+
+    def by_draw(name: str, *tail: int) -> npt.NDArray[np.float64]:
+        return np.array(table.column(name).combine_chunks().flatten().to_numpy()).reshape(*shape, *tail)
+
+    return Abilities(
+        person_ids=frame["person_id"].head(n),
+        mean=by_dimension("mean"),
+        sd=by_dimension("sd"),
+        n_responses=by_dimension("n_responses"),
+        draw_mean=by_draw("draw_mean", k),
+        draw_sd=by_draw("draw_sd", k),
+        correlation=by_draw("correlation", k, k),
+    )

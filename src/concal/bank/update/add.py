@@ -1,0 +1,186 @@
+"""The main job: check -> calibrate -> link -> combine -> commit, as one update."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from concal.bank.store.files import disk_errors
+from concal.bank.store.folder import FolderReader
+from concal.bank.store.manifest import PeriodEntry, Snapshot
+from concal.bank.store.store import Store
+from concal.bank.store.transaction import Transaction
+from concal.bank.tables.results import read_consensus
+from concal.bank.update.check import check, refuse_known, refuse_overlap
+from concal.bank.update.new_period import NewPeriod, keep_calibration, new_period
+from concal.bank.update.next_version import Change, make_next_version
+from concal.bank.update.periods import Periods
+from concal.bank.update.progress import Clock, Progress, Update
+from concal.bank.update.shelf import Shelf, fingerprint
+from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
+from concal.calibrate.known import guide_period
+from concal.calibrate.result import Calibration
+from concal.combine.result import GroupConsensus
+from concal.data.check import CheckedPeriod
+from concal.data.period import PeriodData
+from concal.data.read import Table
+from concal.spec import Spec
+
+
+class Calibrator(Protocol):
+    """What calibrates a period: `concal.calibrate.period.calibrate_period`, or anything with its signature."""
+
+    def __call__(
+        self,
+        data: PeriodData,
+        spec: Spec,
+        *,
+        period: str,
+        seed: int,
+        checkpoint: Path | None,
+        progress: Callable[..., None] | None,
+        resume: bool,
+    ) -> Calibration:
+        """Draws of the period on its own metric."""
+
+
+def add(
+    store: Store,
+    seen: Spec,
+    period: str,
+    responses: Table,
+    items: Table,
+    *,
+    spec: Spec | None,
+    wide: bool,
+    replace: bool,
+    keep_responses: bool,
+    seed: int | None,
+    reason: str,
+    resume: bool,
+    progress: Progress | None,
+    calibrator: Calibrator | None,
+) -> Update:
+    """Add one period; see `Bank.add`. `seen` is the spec that `spec` was made from."""
+    clock = Clock(progress)
+    head = store.head()
+    refuse_known(head, period, replace)
+    used = merge_specs(seen, spec, known := read_spec(store, head.spec))
+    refuse_other_dimensions(known, used, any(name != period for name in head.periods))
+    with clock.stage("check", f"period {period}"):
+        checked = check(Periods.of(store, head), head.reference, period, responses, items, used, wide=wide)
+    seed = used.calibration.seed if seed is None else seed
+    run = calibrator or _engine()
+    data = checked.data
+    if used.calibration.prior == "bank" and head.periods:
+        data = guide_period(data, _known(store, head, period))
+    shelf = Shelf(store, period, fingerprint(data, used, seed, getattr(run, "__qualname__", type(run).__name__)))
+    try:
+        with clock.stage("calibrate"):
+            files = shelf.finished() if resume else None
+            if files is None:
+                with disk_errors(f"calibrating period {period!r}"):
+                    calibration = run(
+                        data,
+                        used,
+                        period=period,
+                        seed=seed,
+                        checkpoint=shelf.checkpoint,
+                        progress=clock.engine,
+                        resume=resume,
+                    )
+                files = keep_calibration(shelf, calibration, used)
+            kept = data if keep_responses else None
+            new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
+        update = _commit(store, head, new, seen, spec, replace, reason, clock, checked)
+    except BaseException:
+        shelf.release()
+        raise
+    shelf.clear()
+    return update
+
+
+def add_calibration(
+    store: Store,
+    seen: Spec,
+    calibration: Calibration,
+    states: Mapping[str, Any],
+    items: Table | None,
+    *,
+    replace: bool,
+    reason: str,
+    progress: Progress | None,
+) -> Update:
+    """Add a period that another engine calibrated; see `Bank.add_calibration`."""
+    head = store.head()
+    refuse_known(head, calibration.period, replace)
+    persons = None if calibration.abilities is None else calibration.abilities.person_ids
+    shelf = Shelf(store, calibration.period, secrets.token_hex(16))
+    try:
+        files = keep_calibration(shelf, calibration, seen)
+        new = new_period(shelf, files, seen, states, items=items, persons=persons)
+        return _commit(store, head, new, seen, None, replace, reason, Clock(progress))
+    finally:
+        shelf.clear()
+
+
+def _commit(
+    store: Store,
+    start: Snapshot,
+    new: NewPeriod,
+    seen: Spec,
+    spec: Spec | None,
+    replace: bool,
+    reason: str,
+    clock: Clock,
+    checked: CheckedPeriod | None = None,
+) -> Update:
+    """Put a calibrated period into the bank; `start` is the head it was checked against."""
+
+    def contribute(head: Snapshot, head_spec: Spec, transaction: Transaction) -> Change:
+        refuse_known(head, new.name, replace)
+        refuse_overlap(store, start, head, new)
+        old = head.periods.get(new.name)
+        position = old.position if old else 1 + max((e.position for e in head.periods.values()), default=-1)
+        files = new.shelf.adopt(transaction, new.name, new.files)
+        entry = PeriodEntry(position=position, files=files, info=new.info)
+        verb = "replace" if old else "add"
+        merged = merge_specs(seen, spec, head_spec)
+        return Change(f"{verb} {new.name}", merged, {**head.periods, new.name: entry})
+
+    made = make_next_version(store, contribute, reason=reason, clock=clock, new=new)
+    assert made.link is not None
+    assert made.consensus is not None
+    convergence = new.calibration.convergence
+    doubts = checked.warnings if checked is not None else ()
+    warnings = (*doubts, *convergence.warnings, *made.link.warnings, *made.consensus.warnings)
+    return Update(
+        version=made.snapshot.number,
+        action=made.snapshot.action,
+        period=new.name,
+        warnings=tuple(dict.fromkeys(warnings)),
+        consensus=made.consensus,
+        tables=checked.tables if checked is not None else {},
+        convergence=convergence,
+        link=made.link,
+        relinked=made.relinked,
+        seconds=dict(clock.seconds),
+    )
+
+
+def _known(store: Store, head: Snapshot, period: str) -> dict[str, GroupConsensus]:
+    """What the bank knows, by group; a replaced period that told a group's population goes on telling it."""
+    known = dict(read_consensus(FolderReader(store, head.state), joint=False).groups)
+    if period in head.periods:
+        old = Periods.of(store, head).factors(period).groups
+        known = {name: group for name, group in known.items() if name not in old or old[name].guided}
+    return known
+
+
+def _engine() -> Calibrator:
+    from concal.calibrate.period import calibrate_period
+
+    run: Calibrator = calibrate_period
+    return run

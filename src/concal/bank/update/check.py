@@ -1,0 +1,92 @@
+"""What may come in: a new name, examinees who count once, data that fit the bank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from concal.bank.store.folder import FolderReader
+from concal.bank.store.manifest import Snapshot
+from concal.bank.store.store import Store
+from concal.bank.tables.responses import read_persons
+from concal.bank.update.coding import merged_coding
+from concal.bank.update.new_period import NewPeriod
+from concal.bank.update.periods import Periods
+from concal.data.check import CheckedPeriod, check_period
+from concal.data.read import Table, read_responses
+from concal.errors import BankError, ConcalError, first_few
+from concal.names import check_safe_name
+from concal.spec import Spec
+
+
+def refuse_known(head: Snapshot, period: str, replace: bool) -> None:
+    """A period is added once."""
+    check_safe_name(period)
+    twin = next((name for name in head.periods if name.lower() == period.lower()), None)
+    if twin is not None and twin != period:
+        raise BankError(f"period {period!r} differs from {twin!r} only by case; use one name")
+    if twin is not None and not replace:
+        raise BankError(
+            f"period {period!r} is in the bank already (version {head.number}); use replace (--replace) to put this in "
+            "its place, or retract it first"
+        )
+    if twin is None and replace:
+        raise BankError(f"period {period!r} is not in the bank, so there is nothing to replace; periods: "
+                        f"{first_few(head.ordered_periods()) or 'none'}")  # fmt: skip
+
+
+def refuse_overlap(store: Store, start: Snapshot, head: Snapshot, new: NewPeriod) -> None:
+    """Examinees of periods that came in while this one was calibrated."""
+    known = {name: entry.files for name, entry in start.periods.items()}
+    added = [name for name, entry in head.periods.items() if known.get(name) != entry.files and name != new.name]
+    if not added or "persons" not in new.files:
+        return
+    own = read_persons(new.shelf.reader(new.files))
+    back = returning(own, (FolderReader(store, head.periods[name].files) for name in added))
+    if back.len():
+        raise BankError(
+            f"{back.len()} examinees of period {new.name!r} are also in {first_few(added)}, added while this one "
+            f"was calibrated: {first_few(back.to_list())}; run the same command again"
+        )
+
+
+def returning(persons: pl.Series, readers: Iterable[FolderReader]) -> pl.Series:
+    """Which of these examinees any of the periods has; one period at a time, so memory does not grow with the past."""
+    back = pl.Series("person_id", [], dtype=pl.String)
+    for reader in readers:
+        here = read_persons(reader)
+        if here.len():
+            back = pl.concat([back, persons.filter(persons.is_in(here.implode()))])
+    return back.unique().sort()
+
+
+def check(
+    periods: Periods, reference: str | None, period: str, responses: Table, items: Table, spec: Spec, *, wide: bool
+) -> CheckedPeriod:
+    """Check a period against what the bank knows: features, examinees, items."""
+    others = periods.only(name for name in periods if name != period)
+    earlier = None
+    if others.entries:
+        persons = read_responses(responses, wide=wide).rows["person_id"].drop_nulls().unique()
+        earlier = returning(persons, (others.reader(name) for name in others))
+
+    def checked(known: list[str]) -> CheckedPeriod:
+        return check_period(
+            responses,
+            items,
+            spec,
+            period=period,
+            design_states=merged_coding(others),
+            earlier_persons=earlier,
+            earlier_items={name: others.answered(name) for name in known} or None,
+            wide=wide,
+        )
+
+    names = sorted(others, key=lambda name: name != reference)  # the reference first
+    if len(names) < 2:
+        return checked(names)
+    try:  # enough items in common with the reference: the other periods need not be read
+        return checked(names[:1])
+    except ConcalError:
+        return checked(names)

@@ -1,0 +1,119 @@
+"""How features are coded and which items nobody has answered: both follow from the periods, in their order.
+
+A period keeps how it coded its features and the item table it came with. The bank codes a feature as the first of its
+present periods did; an item is unanswered while no present period has it, and its features are those of the newest
+table that has them. Nothing of this is stored a second time, so nothing of it can be lost or stale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+import polars as pl
+
+from concal.bank.update.periods import Periods
+from concal.combine.analytic.forms import NewItems
+from concal.data.design import apply_design
+from concal.errors import ConcalError, DataError
+from concal.formula import factor_name, parse_formula, parts_of
+
+State = dict[str, Any]
+
+
+def used_coding(states: Mapping[str, State], groups: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:
+    """Of some design states, what these groups (name -> features) use; None for a group whose coding is unknown."""
+    found: dict[str, Any] = {}
+    for name, features in groups.items():
+        state = states.get(name) or ({"formula": "~ 1", "features": {}} if features == ("1",) else None)
+        found[name] = None if state is None else {"formula": state["formula"], "features": _used(state)}
+    return found
+
+
+def _used(state: State) -> dict[str, Any]:
+    terms = parse_formula(state["formula"]).terms
+    names = [factor_name(part) for term in terms for factor in term for part in parts_of(factor)]
+    return {name: state["features"][name] for name in dict.fromkeys(names) if name in state["features"]}
+
+
+def merged_coding(periods: Periods) -> dict[str, Any]:
+    """How the next period should code features: each as the first present period that has it."""
+    found: dict[str, Any] = {}
+    for period in periods:
+        for name, state in periods.coding(period).items():
+            if state is not None:
+                known = found[name]["features"] if name in found else {}
+                found[name] = {"formula": state["formula"], "features": {**state["features"], **known}}
+    return found
+
+
+def newest_coding(periods: Periods) -> dict[str, Any]:
+    """Formula and coding of each group in the newest period that has it: what its predictions are made with."""
+    found: dict[str, Any] = {}
+    for period in periods:
+        found |= periods.coding(period)
+    return found
+
+
+def catalogue(periods: Periods) -> pl.DataFrame:
+    """item_id and group of the items of all item tables that no present period has calibrated; newest table first."""
+    listed = pl.DataFrame(schema={"item_id": pl.String, "group": pl.String})
+    for period in periods:
+        table = periods.reader(period).frame("items", ["item_id", "group"])
+        listed = pl.concat([table, listed]).unique("item_id", keep="first", maintain_order=True)
+    for period in periods:
+        listed = listed.join(periods.reader(period).frame("answered", ["item_id"]), on="item_id", how="anti")
+    return listed.sort("item_id")
+
+
+def design_rows(periods: Periods, group: str, table: pl.DataFrame, unseen: Literal["error", "mean"]) -> NewItems:
+    """Ids and design rows of a table's items of a group, with the formula and the coding of its newest period."""
+    state = newest_coding(periods).get(group)
+    if state is None:
+        raise DataError(
+            f"group {group!r} has no responses in any period, or its draws came without saying how its features are "
+            "coded, so nothing is known about its items"
+        )
+    rows = table.filter(pl.col("group") == group)
+    X, _ = apply_design(state["formula"], rows, group, state, unseen_level=unseen, warnings=[])
+    return rows["item_id"].to_list(), X
+
+
+def unanswered_items(periods: Periods) -> dict[str, NewItems]:
+    """Ids and design rows of items nobody has answered, by group; items whose features cannot be coded are left out."""
+    missing = catalogue(periods)
+    found: dict[str, NewItems] = {}
+    for name, state in newest_coding(periods).items():
+        left = missing.filter(pl.col("group") == name).select("item_id")
+        if state is None or not left.height:
+            continue
+        rows: dict[str, np.ndarray[Any, Any]] = {}
+        for period in reversed(list(periods)):
+            table = periods.reader(period).frame("items").filter(pl.col("group") == name)
+            coded = _design_rows(table.join(left, on="item_id", how="semi"), name, state)
+            rows |= coded
+            left = left.filter(~pl.col("item_id").is_in(list(coded)))
+            if not left.height:
+                break
+        if rows:
+            ids = tuple(sorted(rows))
+            found[name] = (ids, np.array([rows[item] for item in ids]))
+    return found
+
+
+def _design_rows(table: pl.DataFrame, group: str, state: State) -> dict[str, np.ndarray[Any, Any]]:
+    """Design rows of the items that have every feature; none where the table's columns do not fit the coding."""
+    columns = parse_formula(state["formula"]).columns
+    if not set(columns) <= set(table.columns):
+        return {}
+    table = table.drop_nulls(list(columns))
+    for name in columns:
+        table = table.filter(pl.col(name).is_finite()) if table[name].dtype.is_float() else table
+    if not table.height:
+        return {}
+    try:
+        X, _ = apply_design(state["formula"], table, group, state, unseen_level="mean", warnings=[])
+    except ConcalError:
+        return {}  # said when the item is asked for by name (`Bank.predict`)
+    return dict(zip(table["item_id"].to_list(), X, strict=True))

@@ -1,0 +1,49 @@
+"""What the consensus of some periods is made from, read only as far as the method asks; and the sums over them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from concal.bank.store.folder import FolderReader
+from concal.bank.store.manifest import Snapshot
+from concal.bank.tables.results import read_totals
+from concal.bank.update.periods import Periods, hash_of
+from concal.calibrate.result import Calibration
+from concal.combine.analytic.totals import Totals, add_period, no_totals
+from concal.combine.combine import Evidence
+from concal.link.result import Link
+
+
+def evidence_of(periods: Periods, totals: Callable[[], Totals]) -> Evidence:
+    """The periods as a consensus method sees them."""
+
+    def linked_draws() -> Iterator[tuple[Calibration, Link]]:
+        return ((periods.calibration(name), periods.link(name)) for name in periods)
+
+    return Evidence(lambda: [periods.placed(name) for name in periods], totals, linked_draws)
+
+
+def sum_totals(periods: Periods, reference: str, half_life: float | None) -> Totals:
+    """Totals of the periods, oldest first, one period in memory at a time."""
+    first = periods.factors(reference)
+    totals = no_totals(reference, first.dimensions, first.wobble)
+    for name in periods:
+        totals = add_period(totals, periods.placed(name), half_life)
+    return totals
+
+
+def totals_key(periods: Periods, reference: str, half_life: float | None) -> str:
+    """Hash of everything that goes into the totals."""
+    parts = [(name, periods.content_key(name), entry.link["links"].sha256) for name, entry in periods.entries.items()]
+    return hash_of(parts, reference, half_life)
+
+
+def next_totals(periods: Periods, reference: str, half_life: float | None, head: Snapshot) -> Totals:
+    """Totals of the periods: the head's with one period more where they fit, otherwise summed again."""
+    *before, last = periods
+    kept = FolderReader(periods.store, head.state)
+    if head.totals_key == totals_key(periods, reference, half_life):
+        return read_totals(kept)
+    if head.totals_key == totals_key(periods.only(before), reference, half_life):
+        return add_period(read_totals(kept), periods.placed(last), half_life)
+    return sum_totals(periods, reference, half_life)

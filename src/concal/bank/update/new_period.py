@@ -1,0 +1,186 @@
+"""A calibrated period on its way into the bank: what is stored with it, once and for good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.bank.store.commit import now
+from concal.bank.store.manifest import FileEntry
+from concal.bank.tables.calibration import read_calibration, write_calibration
+from concal.bank.tables.responses import write_responses
+from concal.bank.tables.results import read_factors, write_factors
+from concal.bank.update.coding import used_coding
+from concal.bank.update.shelf import Shelf
+from concal.bank.update.spec import spec_bytes
+from concal.calibrate.result import Calibration
+from concal.combine.factors.make import make_factors
+from concal.combine.factors.period import PeriodFactors
+from concal.data.findings import Findings
+from concal.data.items import read_items
+from concal.data.period import PeriodData
+from concal.data.read import Table
+from concal.errors import DataError, SpecError, first_few
+from concal.formula import parse_formula
+from concal.names import check_safe_name
+from concal.spec import Spec
+
+_PLAIN = (pl.String, pl.Boolean)
+
+
+@dataclass(frozen=True)
+class NewPeriod:
+    """A calibration with its finished files.
+
+    Attributes
+    ----------
+    calibration : Calibration
+    factors : PeriodFactors
+    shelf : Shelf
+        Where the files are until a commit adopts them.
+    files : dict of key -> FileEntry
+    """
+
+    calibration: Calibration
+    factors: PeriodFactors
+    shelf: Shelf
+    files: dict[str, FileEntry]
+
+    @property
+    def name(self) -> str:
+        """Of the period."""
+        return self.calibration.period
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What a table of periods shows."""
+        calibration, convergence = self.calibration, self.calibration.convergence
+        groups = calibration.groups.values()
+        return {
+            "n_items": sum(g.n_items for g in groups),
+            "n_responses": int(sum(int(g.n_responses.sum()) for g in groups)),
+            "n_persons": self.files["persons"].rows if "persons" in self.files else None,
+            "n_draws": calibration.n_draws,
+            "engine": calibration.engine,
+            "seed": calibration.seed,
+            "prior": "bank" if any(g.guide_mean is not None for g in groups) else "population",
+            "converged": convergence.converged,
+            "seconds": float(convergence.seconds) if np.isfinite(convergence.seconds) else None,
+            "added": now(),
+        }
+
+
+def keep_calibration(shelf: Shelf, calibration: Calibration, spec: Spec) -> dict[str, FileEntry]:
+    """Write a finished calibration and its factors, so that an interrupted update need not make them again."""
+    check_calibration(calibration, spec)
+    writer = shelf.start("calibration")
+    write_calibration(writer, calibration)
+    write_factors(writer, make_factors(calibration))
+    shelf.finish(writer.files)
+    return writer.files
+
+
+def new_period(
+    shelf: Shelf,
+    calibrated: Mapping[str, FileEntry],
+    spec: Spec,
+    states: Mapping[str, Any],
+    *,
+    items: Table | None,
+    persons: pl.Series | None,
+    data: PeriodData | None = None,
+) -> NewPeriod:
+    """A calibration from the shelf with everything else that is kept of its period.
+
+    Parameters
+    ----------
+    calibrated
+        What `keep_calibration` wrote.
+    spec
+        The period's.
+    states
+        How its features are coded, by group.
+    items
+        The item table it came with, answered items and others.
+    persons
+        Who took part.
+    data
+        Its responses; None: not kept.
+    """
+    reader = shelf.reader(calibrated)
+    calibration = read_calibration(reader)
+    writer = shelf.start("period")
+    writer.frame("answered", _answered_items(calibration))
+    writer.frame("items", _listed_items(calibration, spec, items))
+    writer.json("coding", used_coding(states, {name: g.features for name, g in calibration.groups.items()}))
+    writer.text("spec", "spec.toml", spec_bytes(spec))
+    if persons is not None:
+        writer.frame("persons", pl.DataFrame({"person_id": persons.cast(pl.String)}))
+    if data is not None:
+        write_responses(writer, data)
+    return NewPeriod(calibration, read_factors(reader), shelf, {**calibrated, **writer.files})
+
+
+def check_calibration(calibration: Calibration, spec: Spec) -> None:
+    """Refuse draws that do not fit the programme, naming what and where."""
+    check_safe_name(calibration.period)
+    if calibration.dimensions != spec.bank.dimensions:
+        raise DataError(
+            f"period {calibration.period!r} has the dimensions {list(calibration.dimensions)}, the bank "
+            f"{list(spec.bank.dimensions)}; every period of a bank must measure all of its dimensions: add the missing "
+            "items, or keep a bank per dimension"
+        )
+    for name, group in calibration.groups.items():
+        where = f"period {calibration.period!r}, group {name!r}"
+        if name not in spec.groups:
+            raise SpecError(f"{where}: not in the spec, which has {first_few(list(spec.groups))}")
+        wanted = spec.groups[name]
+        if wanted.response_model != group.model or wanted.dimension != group.dimension:
+            raise SpecError(
+                f"{where}: model {group.model} on {group.dimension!r}, but the spec says {wanted.response_model} on "
+                f"{wanted.dimension!r}"
+            )
+        check_item_draws(where, group.item_ids, group.xi)
+        if not (np.isfinite(group.beta).all() and np.isfinite(group.sigma).all()):
+            raise DataError(f"{where}: draws of beta or Sigma are not finite")
+
+
+def check_item_draws(where: str, ids: tuple[str, ...], xi: npt.NDArray[np.float32]) -> None:
+    """Refuse draws (chain, draw, item, parameter) that are not finite or do not vary, naming the items."""
+    low, high = xi.min(axis=(0, 1)), xi.max(axis=(0, 1))
+    for bad, what in (
+        (~(np.isfinite(low) & np.isfinite(high)), "are not finite: {}"),
+        (low == high, "do not vary: {}; give draws, not points"),
+    ):
+        found = [ids[j] for j in np.flatnonzero(bad.any(axis=1))]
+        if found:
+            raise DataError(f"{where}: draws of {len(found)} items {what.format(first_few(found))}")
+
+
+def _answered_items(calibration: Calibration) -> pl.DataFrame:
+    """Items of the calibration with their number of responses."""
+    schema = {"item_id": pl.String, "group": pl.String, "dimension": pl.String, "n_responses": pl.Int64}
+    rows = [
+        (item, name, group.dimension, int(n))
+        for name, group in calibration.groups.items()
+        for item, n in zip(group.item_ids, group.n_responses, strict=True)
+    ]
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def _listed_items(calibration: Calibration, spec: Spec, items: Table | None) -> pl.DataFrame:
+    """Items of the item table with the columns the formulas read; without a table, the calibrated items."""
+    if items is None:
+        return _answered_items(calibration).select("item_id", "group")
+    found = Findings("items")
+    table = read_items(items, spec, found)
+    found.stop_if_bad()
+    named = {name for group in spec.groups.values() for name in parse_formula(group.features).columns}
+    table = table.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    kept = [c for c, kind in table.schema.items() if c in named and (kind in _PLAIN or kind.is_numeric())]
+    return table.select("item_id", "group", *(c for c in kept if c not in ("item_id", "group")))

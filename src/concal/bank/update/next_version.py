@@ -1,0 +1,157 @@
+"""The one way to the next version.
+
+A version is a function of its periods (their folders, in order) and its spec. An update contributes a change to these;
+reference, links, totals, unanswered items and consensus follow here, always in the same way. When another writer was
+faster, all of it is done again on the new head.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from concal.bank.store.commit import commit, successor
+from concal.bank.store.folder import FolderWriter
+from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot
+from concal.bank.store.store import Store
+from concal.bank.store.transaction import Transaction
+from concal.bank.tables.results import write_consensus, write_totals
+from concal.bank.update.coding import unanswered_items
+from concal.bank.update.evidence import evidence_of, next_totals, totals_key
+from concal.bank.update.link_periods import Made, link_periods
+from concal.bank.update.new_period import NewPeriod
+from concal.bank.update.periods import Periods
+from concal.bank.update.progress import Clock
+from concal.bank.update.spec import read_spec, refuse_other_dimensions, spec_bytes
+from concal.combine.combine import consensus_of
+from concal.combine.result import Consensus
+from concal.link.result import Link
+from concal.spec import Spec
+
+
+@dataclass(frozen=True)
+class Change:
+    """What an update makes of a head.
+
+    Attributes
+    ----------
+    action : str
+        For the history.
+    spec : Spec
+        Of the next version.
+    periods : dict of name -> PeriodEntry
+        Of the next version.
+    """
+
+    action: str
+    spec: Spec
+    periods: Mapping[str, PeriodEntry]
+
+
+Contribution = Callable[[Snapshot, Spec, Transaction], Change]
+"""Called with the head, its spec and the commit in the making, perhaps several times."""
+
+
+@dataclass(frozen=True)
+class NextVersion:
+    """What was committed; `consensus` is None when no period is left, `link` is that of a new period."""
+
+    snapshot: Snapshot
+    consensus: Consensus | None
+    relinked: tuple[str, ...]
+    link: Link | None
+
+
+def make_next_version(
+    store: Store, contribute: Contribution, *, reason: str, clock: Clock, new: NewPeriod | None = None
+) -> NextVersion:
+    """Commit a contribution and everything that follows from it."""
+    made: Made = {}
+    done: list[NextVersion] = []
+
+    def build(head: Snapshot, transaction: Transaction) -> Snapshot:
+        spec = read_spec(store, head.spec)
+        change = contribute(head, spec, transaction)
+        stays = any(head.periods.get(name) == entry for name, entry in change.periods.items())
+        refuse_other_dimensions(spec, change.spec, stays)
+        done[:] = [_build(head, change, transaction, reason, clock, new, made)]
+        return done[0].snapshot
+
+    start, spent = time.perf_counter(), sum(clock.seconds.values())
+    commit(store, build)
+    clock.seconds["commit"] = time.perf_counter() - start - (sum(clock.seconds.values()) - spent)
+    clock.tell("commit", 1.0)
+    return done[0]
+
+
+def _build(
+    head: Snapshot,
+    change: Change,
+    transaction: Transaction,
+    reason: str,
+    clock: Clock,
+    new: NewPeriod | None,
+    made: Made,
+) -> NextVersion:
+    """The next version in full, its files written, the manifest not yet linked."""
+    start = time.perf_counter()
+    spec, store = change.spec, transaction.store
+    order = sorted(change.periods, key=lambda name: change.periods[name].position)
+    memory = {} if new is None else {new.name: (new.calibration, new.factors)}
+    periods = Periods(transaction.view, {name: change.periods[name] for name in order}, memory)
+    reference = spec.bank.reference if spec.bank.reference in periods.entries else next(iter(order), None)
+    consensus: Consensus | None = None
+    state: dict[str, FileEntry] = {}
+    key, anew = "", tuple[str, ...]()
+    if reference is not None:
+        with clock.stage("link"):
+            periods, anew = link_periods(periods, reference, spec, transaction, made)
+        with clock.stage("combine"):
+            key = totals_key(periods, reference, spec.consensus.half_life)
+            consensus, state = _combine(periods, reference, spec, head, transaction, clock)
+    clock.tell("commit", 0.0)
+    entries = dict(periods.entries)
+    if new is not None:
+        entries[new.name] = _timed(entries[new.name], time.perf_counter() - start)
+    draft = successor(
+        store,
+        head,
+        transaction,
+        change.action,
+        reason,
+        spec=head.spec if spec == read_spec(store, head.spec) else _write_spec(spec, transaction),
+        reference=reference,
+        periods=entries,
+        state=state,
+        totals_key=key,
+    )
+    others = tuple(name for name in anew if new is None or name != new.name)
+    return NextVersion(draft, consensus, others, periods.link(new.name) if new is not None else None)
+
+
+def _combine(
+    periods: Periods, reference: str, spec: Spec, head: Snapshot, transaction: Transaction, clock: Clock
+) -> tuple[Consensus, dict[str, FileEntry]]:
+    totals = next_totals(periods, reference, spec.consensus.half_life, head)
+    consensus = consensus_of(
+        evidence_of(periods, lambda: totals),
+        spec.consensus,
+        items=unanswered_items(periods),
+        progress=lambda share, message: clock.tell("combine", share, message),
+    )
+    writer = FolderWriter(transaction, "consensus")
+    write_consensus(writer, consensus)
+    write_totals(writer, totals)
+    return consensus, writer.files
+
+
+def _timed(entry: PeriodEntry, seconds: float) -> PeriodEntry:
+    """The entry with what the update cost beside calibrating: link, combine, files."""
+    return entry.model_copy(update={"info": {**entry.info, "update_seconds": round(seconds, 4)}})
+
+
+def _write_spec(spec: Spec, transaction: Transaction) -> FileEntry:
+    writer = FolderWriter(transaction, "spec")
+    writer.text("spec", "bank.toml", spec_bytes(spec))
+    return writer.files["spec"]

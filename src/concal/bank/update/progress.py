@@ -1,0 +1,94 @@
+"""What an update reports while it runs and when it is done."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from concal.calibrate.result import Convergence
+from concal.combine.result import Consensus
+from concal.link.result import Link
+
+Progress = Callable[[str, float, str], None]
+"""Called with the stage, the share of it that is done, and a message."""
+
+
+@dataclass(frozen=True)
+class Update:
+    """What happened, as data.
+
+    Attributes
+    ----------
+    version : int
+        The bank's version after the update.
+    action : str
+    period : str or None
+    warnings : tuple of str
+        Of all stages.
+    tables : dict of str -> polars DataFrame
+        What the check found (exposure, groups, items, persons).
+    convergence : Convergence or None
+    link : Link or None
+        The period's link to the reference.
+    relinked : tuple of str
+        Other periods that were linked anew.
+    consensus : Consensus or None
+        None when no period is left.
+    seconds : dict of stage -> float
+    """
+
+    version: int
+    action: str
+    period: str | None
+    warnings: tuple[str, ...]
+    consensus: Consensus | None
+    tables: Mapping[str, pl.DataFrame] = field(default_factory=dict)
+    convergence: Convergence | None = None
+    link: Link | None = None
+    relinked: tuple[str, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+
+class Clock:
+    """Times the stages and tells the progress callback."""
+
+    def __init__(self, progress: Progress | None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._progress = progress
+
+    @contextmanager
+    def stage(self, name: str, message: str = "") -> Iterator[None]:
+        """One stage."""
+        self.tell(name, 0.0, message)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+        self.tell(name, 1.0, message)
+
+    def tell(self, stage: str, share: float, message: str = "") -> None:
+        """Report."""
+        if self._progress is not None:
+            self._progress(stage, share, message)
+
+    def engine(self, report: Any) -> None:
+        """What the engine reports while it samples (`concal.calibrate.sampler.Progress`)."""
+        sweep, expected = getattr(report, "sweep", 0), getattr(report, "expected_sweeps", 0)
+        notes = [f"{getattr(report, 'phase', '')}, sweep {sweep} of about {expected}"]
+        for name, text in (
+            ("sweeps_per_second", "{:.1f} sweeps/s"),
+            ("worst_rhat", "worst R-hat {:.3f}"),
+            ("min_ess", "smallest ESS {:.0f}"),
+            ("remaining", "about {:.0f} s left"),
+        ):
+            value = getattr(report, name, None)
+            if value is not None:
+                notes.append(text.format(value))
+        message = ", ".join(notes)
+        self.tell("calibrate", min(sweep / expected, 1.0) if expected else 0.0, message)

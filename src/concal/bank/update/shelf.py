@@ -1,0 +1,131 @@
+"""A calibration in the making: its checkpoint, and its finished tables until they are committed.
+
+``work/calibration-<fingerprint>/`` belongs to one period, data, spec and seed. A run that was killed finds there what
+it had: the engine's checkpoint, or the finished tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import concal
+from concal.bank.store.files import disk_errors, sha256_file, sync_folder, write_durably
+from concal.bank.store.folder import FolderReader, FolderWriter
+from concal.bank.store.locks import FileLock
+from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
+from concal.bank.store.store import Store
+from concal.bank.store.transaction import Transaction
+from concal.calibrate.checkpoint import ENGINE
+from concal.data.period import PeriodData
+from concal.errors import BankError
+from concal.spec import Spec
+
+
+def fingerprint(data: PeriodData, spec: Spec, seed: int, engine: str) -> str:
+    """Hash of everything a calibration depends on, the engine's version included."""
+    digest = hashlib.sha256()
+    plain: dict[str, Any] = {
+        "period": data.period,
+        "dimensions": data.dimensions,
+        "populations": data.populations,
+        "seed": seed,
+        "engine": [engine, ENGINE, concal.__version__],
+        "calibration": spec.calibration.model_dump(mode="json", exclude={"threads"}),
+        "groups": {name: group.model_dump(mode="json") for name, group in spec.groups.items()},
+        "persons": data.person_ids.to_list(),
+        "items": {name: [group.item_ids, group.features, group.coding] for name, group in data.groups.items()},
+    }
+    digest.update(json.dumps(plain, sort_keys=True).encode())
+    digest.update(np.ascontiguousarray(data.population).tobytes())
+    for group in data.groups.values():
+        guide = () if group.guide is None else (group.guide.mean, group.guide.covariance)
+        for array in (group.X, group.person, group.item, group.score, *guide):
+            digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:32]
+
+
+class Shelf:
+    """The folder of one calibration under ``work/``, locked while in use."""
+
+    def __init__(self, store: Store, period: str, identity: str) -> None:
+        self.folder = store.work / f"calibration-{period}-{identity}"
+        with disk_errors(f"preparing {self.folder}"), store.lock():  # nobody clears it between making and locking it
+            self.folder.mkdir(exist_ok=True)
+            self._lock = FileLock(self.folder / "lock")
+        if not self._lock.held:
+            raise BankError(
+                f"another process is calibrating period {period!r} from the same data ({self.folder.name}); "
+                "wait for it, or end it and run this again: it goes on where the other stopped"
+            )
+
+    @property
+    def checkpoint(self) -> Path:
+        """Where the engine keeps its checkpoint."""
+        return self.folder / "checkpoint.npz"
+
+    def place(self, folder: str, name: str) -> tuple[Path, str]:
+        """See `concal.bank.store.folder.Places`; the shelf looks like a small store."""
+        path = self.folder / "data" / folder / name
+        with disk_errors(f"writing {name}"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        return path, f"data/{folder}/{name}"
+
+    def start(self, folder: str) -> FolderWriter:
+        """A writer for finished tables; those of an earlier run are cleared."""
+        shutil.rmtree(self.folder / "data" / folder, ignore_errors=True)
+        return FolderWriter(self, folder)
+
+    def finish(self, files: Mapping[str, FileEntry]) -> None:
+        """Note that these tables are complete."""
+        with disk_errors("finishing a calibration"):
+            for folder in {(self.folder / entry.path).parent for entry in files.values()}:
+                sync_folder(folder)
+            content = {"files": {k: e.model_dump(mode="json") for k, e in files.items()}}
+            (self.folder / "done.tmp").unlink(missing_ok=True)
+            write_durably(self.folder / "done.tmp", to_bytes(content))
+            os.replace(self.folder / "done.tmp", self.folder / "done.json")
+
+    def finished(self) -> dict[str, FileEntry] | None:
+        """The complete tables of an earlier run, if every byte of them is right."""
+        try:
+            content = parse_json((self.folder / "done.json").read_bytes(), "done.json")
+            files = {k: FileEntry.model_validate(e) for k, e in content["files"].items()}
+            for entry in files.values():
+                path = self.folder / entry.path
+                if path.stat().st_size != entry.bytes or sha256_file(path) != entry.sha256:
+                    return None
+        except (OSError, BankError, ValueError, KeyError):
+            return None
+        return files
+
+    def adopt(self, transaction: Transaction, folder: str, files: Mapping[str, FileEntry]) -> dict[str, FileEntry]:
+        """Link the finished tables into a commit: no copy, and they stay here if the commit does not happen."""
+        adopted = {}
+        for key, entry in files.items():
+            name = Path(entry.path).name
+            target, bank_path = transaction.place(folder, name)
+            with disk_errors(f"writing {name}"):
+                os.link(self.folder / entry.path, target)
+            adopted[key] = entry.model_copy(update={"path": bank_path})
+        return adopted
+
+    def reader(self, files: Mapping[str, FileEntry]) -> FolderReader:
+        """Read the finished tables before they are in the bank."""
+        return FolderReader(Store(self.folder), files)
+
+    def release(self) -> None:
+        """Let another process use it."""
+        self._lock.release()
+
+    def clear(self) -> None:
+        """The calibration is committed."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.release()

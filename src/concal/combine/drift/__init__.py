@@ -1,0 +1,1 @@
+"""Items that differ between periods."""

@@ -1,0 +1,1 @@
+"""Consensus of items, links and population together, by sampling."""

@@ -1,0 +1,233 @@
+r"""The joint consensus: one posterior of items, links and populations given the factors of all periods.
+
+.. math:: \prod_{jm} f_{jm}(M_m\phi_j) \prod_j N(\xi_j; X_j\beta_g, \Sigma_g)\; p(A, B)\; p(\beta, \Sigma)
+
+Every item that any two periods share informs their links, items and links keep their dependence, and the population is
+estimated once, under the priors of a calibration.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.calibrate.layout import GroupLayout
+from concal.calibrate.state import GroupState, kernel_parameters
+from concal.calibrate.workers import Workers
+from concal.combine.analytic.forms import GroupEvidence, NewItems, unite_forms
+from concal.combine.analytic.items import item_posterior
+from concal.combine.analytic.population import Population, consensus_population
+from concal.combine.analytic.totals import Totals
+from concal.combine.factors.period import Placed
+from concal.combine.factors.population import conditional_covariance
+from concal.combine.gaussian import symmetric
+from concal.combine.joint.arrange import GroupTables, arrange, group_layout
+from concal.combine.joint.likelihood import Factors
+from concal.combine.joint.links import LinkPriors
+from concal.combine.joint.robust import link_weights, suspected
+from concal.combine.joint.sampler import TARGET_ESS, TARGET_RHAT, JointDraws, JointSampler
+from concal.combine.joint.state import JointState
+from concal.combine.result import Consensus, GroupConsensus
+from concal.response.lanes import LANES
+from concal.spec import ConsensusSpec
+
+Array = npt.NDArray[np.float64]
+Tell = Callable[[float, str], None]
+SETTLING = 2  # rounds of linearising the tables before the chains start
+
+
+def combine_jointly(
+    placed: Sequence[Placed],
+    totals: Totals,
+    spec: ConsensusSpec,
+    *,
+    items: Mapping[str, NewItems] | None = None,
+    progress: Tell | None = None,
+) -> Consensus:
+    """Joint consensus of several periods.
+
+    Parameters
+    ----------
+    placed : sequence of Placed
+        Oldest first. Periods that were not linked are placed by the items they share with the others.
+    totals : Totals
+        Of the same periods: the chains start from the analytic consensus.
+    """
+    tell = progress or (lambda share, message: None)
+    evidence = {name: unite_forms(totals.forms(name), (items or {}).get(name)) for name in totals.group_names}
+    populations = {f.form: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
+    tables = [arrange(placed, group, populations, spec.half_life) for group in evidence.values()]
+    layouts = [
+        group_layout(group, table, totals.dimensions.index(group.dimension))
+        for group, table in zip(evidence.values(), tables, strict=True)
+    ]
+    rng = np.random.default_rng([spec.seed, 2])
+    factors = Factors(layouts, tables, [np.ones(t.n_factors) for t in tables])
+    known = _settle(list(evidence.values()), factors, totals)
+    suspects = _protect_links(list(evidence.values()), factors, known, totals) if spec.robust_links else 0
+    start = _start(list(evidence.values()), layouts, known, totals, rng)
+    taus = [float(group.hyperprior[0, 0]) for group in evidence.values()]
+    sampler = JointSampler(layouts, factors, LinkPriors(placed, layouts, tables), start, taus, spec.seed)
+    draws = sampler.run(tell)
+    groups = {group.name: _result(group, layouts[k], tables[k], draws, k) for k, group in enumerate(evidence.values())}
+    warnings = [*totals.warnings, *(w for group in evidence.values() for w in group.warnings)]
+    if draws.min_ess < TARGET_ESS or draws.max_rhat > TARGET_RHAT:
+        warnings.append(
+            f"the joint sampler ended after {draws.sweeps} sweeps with R-hat {draws.max_rhat:.2f} and "
+            f"{draws.min_ess:.0f} effective draws of links and population (aimed for: {TARGET_RHAT}, {TARGET_ESS:.0f})"
+        )
+    if suspects:
+        warnings.append(
+            f"{suspects} of {sum(t.n_factors for t in tables)} item-by-period factors disagree with the item's other "
+            "periods and count less for the links (robust_links)"
+        )
+    return Consensus(
+        "joint",
+        totals.reference,
+        totals.dimensions,
+        totals.periods,
+        groups,
+        links=_link_table(draws, totals),
+        joint=_joint_draws(groups, tables, draws, rng),
+        warnings=tuple(warnings),
+    )
+
+
+def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals) -> list[tuple[Array, Array]]:
+    """Items' means and covariances at the pairwise links and the analytic population, tables linearised there.
+
+    The first look is at the analytic consensus; where periods disagree the second lands elsewhere, the third hardly.
+    """
+    link = np.swapaxes(totals.link_mean, 0, 1)
+    workers, found = Workers(os.cpu_count() or 1), []
+    try:
+        for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
+            prior = group.prior_mean[table.rows], group.prior_covariance[table.rows]
+            known = item_posterior(group.Q[table.rows], group.h[table.rows], *prior)
+            for _ in range(SETTLING):
+                factors.relocate(k, *known, link[g.dim], workers)
+                known = item_posterior(*factors.sums(k, link[g.dim]), *prior)
+            found.append(known)
+    finally:
+        workers.close()
+    return found
+
+
+def _protect_links(
+    evidence: Sequence[GroupEvidence], factors: Factors, known: Sequence[tuple[Array, Array]], totals: Totals
+) -> int:
+    """Weigh the factors for the links; how many count less than half."""
+    link, suspects = np.swapaxes(totals.link_mean, 0, 1), 0
+    for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
+        prior, sigma = group.prior_mean[table.rows], group.population.sigma
+        weights = link_weights(table, factors.Q[k], factors.h[k], link[g.dim], known[k][0], prior, sigma)
+        factors.weights[k] = weights
+        suspects += suspected(weights).size
+    return suspects
+
+
+def _start(
+    evidence: Sequence[GroupEvidence],
+    layouts: Sequence[GroupLayout],
+    known: Sequence[tuple[Array, Array]],
+    totals: Totals,
+    rng: np.random.Generator,
+) -> JointState:
+    """Every chain at a draw of what is known by then."""
+    groups = []
+    for group, g, (centre, covariance) in zip(evidence, layouts, known, strict=True):
+        noise = np.linalg.cholesky(symmetric(covariance)) @ rng.standard_normal((g.n_items, g.p, LANES))
+        xi = np.ascontiguousarray(centre[:, :, None] + noise)
+        beta = np.linalg.inv(g.design.to_user) @ group.population.beta
+        beta = np.repeat(beta[:, :, None], LANES, axis=2)
+        sigma = np.repeat(group.population.sigma[None], LANES, axis=0)
+        mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(xi.shape)
+        par = kernel_parameters(g, xi)
+        groups.append(GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, par))
+    spread = np.stack([_root(C) for C in totals.link_covariance.reshape(-1, 2, 2)]).reshape(
+        totals.link_covariance.shape
+    )
+    noise = np.einsum("mkab,mkbl->mkal", spread, rng.standard_normal((*totals.link_mean.shape, LANES)))
+    links = np.ascontiguousarray(np.swapaxes(totals.link_mean[..., None] + noise, 0, 1))
+    state = JointState(0, groups, links, [])
+    state.refresh_links()
+    return state
+
+
+def _root(C: Array) -> Array:
+    values, vectors = np.linalg.eigh(C)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def _result(group: GroupEvidence, g: GroupLayout, table: GroupTables, draws: JointDraws, k: int) -> GroupConsensus:
+    """Moments over the draws; items nobody answered get the population's prediction."""
+    T = g.design.to_user
+    beta = T @ draws.beta_mean[k]
+    flat = beta.reshape(beta.shape[0], -1)
+    thinned = draws.sigma[k][:: max(1, draws.sigma[k].shape[0] // 400)]
+    hyperprior = np.linalg.inv(T).T @ np.linalg.inv(T) * float(group.hyperprior[0, 0])
+    V = conditional_covariance(g.design.X @ np.linalg.inv(T), hyperprior, thinned)
+    V = symmetric(V + np.atleast_2d(np.cov(flat, rowvar=False)))
+    population = Population(flat.mean(axis=0).reshape(beta.shape[1:]), V, symmetric(draws.sigma[k].mean(axis=0)))
+    mean, covariance = group.prior_mean.copy(), group.prior_covariance.copy()
+    known = ~np.isnan(group.X[:, 0])
+    mean[known], covariance[known] = population.predict(group.X[known])
+    mean[table.rows], covariance[table.rows] = draws.mean[k], symmetric(draws.covariance[k])
+    return GroupConsensus(
+        name=group.name,
+        dimension=group.dimension,
+        model=group.model,
+        item_ids=group.item_ids,
+        features=group.features,
+        coding=group.coding,
+        X=group.X,
+        mean=mean,
+        covariance=covariance,
+        source=np.where(group.answered, "consensus", "predicted"),
+        n_responses=group.n_responses,
+        n_periods=group.n_periods,
+        beta=population.beta,
+        sigma=population.sigma,
+        beta_covariance=population.beta_covariance,
+    )
+
+
+def _joint_draws(
+    groups: Mapping[str, GroupConsensus], tables: Sequence[GroupTables], draws: JointDraws, rng: np.random.Generator
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Draws of all items together; items nobody answered are drawn from their prediction."""
+    found = {}
+    for k, (name, group) in enumerate(groups.items()):
+        kept = draws.xi[k]
+        out = np.empty((kept.shape[0], len(group.item_ids), kept.shape[2]), np.float32)
+        out[:, tables[k].rows] = kept
+        rest = np.flatnonzero(group.n_periods == 0)
+        if rest.size:
+            root = np.linalg.cholesky(group.covariance[rest])
+            noise = rng.standard_normal((kept.shape[0], rest.size, kept.shape[2]))
+            out[:, rest] = group.mean[rest] + np.einsum("jab,sjb->sja", root, noise)
+        found[name] = out
+    return found
+
+
+def _link_table(draws: JointDraws, totals: Totals) -> pl.DataFrame:
+    """Mean and SD of A and B per period and dimension."""
+    A, B = np.exp(draws.links[..., 0]), draws.links[..., 1]
+    return pl.DataFrame(
+        [
+            {
+                "period": period,
+                "dimension": dimension,
+                "A_mean": float(A[:, k, m].mean()),
+                "A_sd": float(A[:, k, m].std(ddof=1)),
+                "B_mean": float(B[:, k, m].mean()),
+                "B_sd": float(B[:, k, m].std(ddof=1)),
+            }
+            for m, period in enumerate(totals.periods)
+            for k, dimension in enumerate(totals.dimensions)
+        ]
+    )

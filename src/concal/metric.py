@@ -1,0 +1,189 @@
+r"""The change of metric, :math:`\theta_{ref} = A\theta + B`, and everything it moves.
+
+Locations and slopes move as :math:`d \to A d + B`, :math:`\log a \to \log a - \log A`; every further coordinate of an
+item lives on the logit metric and stays. With :math:`D = diag(A, 1, \ldots)` and :math:`t = (B, -\log A, 0, \ldots)`
+
+.. math:: \xi \to D\xi + t, \qquad X\beta \to D X\beta + t, \qquad \Sigma \to D\Sigma D, \qquad
+          E_{ref}(\theta_{ref}) = E(\theta).
+
+In slope and intercept, :math:`\phi = (c, a, e)` with :math:`c = -a d`, it is linear,
+
+.. math:: \phi = M\phi_{ref}, \qquad M = \begin{pmatrix} 1 & B & \\ & A & \\ & & I \end{pmatrix},
+
+so a factor that is quadratic in phi stays one. Nothing outside this file writes these rules down.
+A and B broadcast: scalars, one pair per draw, or one per lane of the engine.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+
+
+# items
+
+
+def move_items(xi: npt.ArrayLike, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
+    """Items xi (..., p) on the metric A theta + B; A and B broadcast against the leading axes."""
+    moved = np.array(xi, dtype=np.float64, copy=True)
+    moved[..., 0] = np.asarray(A) * moved[..., 0] + np.asarray(B)
+    moved[..., 1] = moved[..., 1] - np.log(A)
+    return moved
+
+
+def move_rows(values: Array, A: Array, B: Array, *, slopes: bool = True) -> None:
+    """Items (items, p, lanes) moved in place, A and B by lane; `slopes` False: coefficients that scale d alone."""
+    values[:, 0] *= A
+    values[:, 0] += B
+    if slopes:
+        values[:, 1] -= np.log(A)
+
+
+def move_item_covariance(covariance: Array, A: npt.ArrayLike) -> Array:
+    """D C D for covariances of xi (..., p, p): of single items, or Sigma."""
+    moved = np.array(covariance, dtype=np.float64, copy=True)
+    scale = np.asarray(A, dtype=np.float64)[..., None]
+    moved[..., 0, :] *= scale
+    moved[..., :, 0] *= scale
+    return moved
+
+
+# slope and intercept
+
+
+def phi_of(xi: npt.ArrayLike) -> Array:
+    """Slope and intercept phi = (c, a, e) of items xi = (d, log a, e), c = -a d."""
+    phi = np.array(xi, dtype=np.float64, copy=True)
+    a = np.exp(phi[..., 1])
+    phi[..., 0] *= -a
+    phi[..., 1] = a
+    return phi
+
+
+def xi_of(phi: npt.ArrayLike) -> Array:
+    """Items xi of slope and intercept; slopes must be positive."""
+    xi = np.array(phi, dtype=np.float64, copy=True)
+    xi[..., 0] = -xi[..., 0] / xi[..., 1]
+    xi[..., 1] = np.log(xi[..., 1])
+    return xi
+
+
+def gradient_in_phi(gradient: Array, xi: Array) -> Array:
+    """Gradients in xi (..., p) as gradients in phi, at items xi: d = -c / a, log a = log a."""
+    a, d = np.exp(xi[..., 1]), xi[..., 0]
+    out = np.array(gradient, dtype=np.float64, copy=True)
+    out[..., 0] = -gradient[..., 0] / a
+    out[..., 1] = (gradient[..., 1] - d * gradient[..., 0]) / a
+    return out
+
+
+def own_phi(phi_ref: npt.ArrayLike, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
+    """M phi_ref: an item given on the reference metric, as the period with the link (A, B) sees it."""
+    phi = np.array(phi_ref, dtype=np.float64, copy=True)
+    phi[..., 0] = phi[..., 0] + np.asarray(B) * phi[..., 1]
+    phi[..., 1] = np.asarray(A) * phi[..., 1]
+    return phi
+
+
+def move_factor(Q: Array, h: Array, A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array]:
+    """M'QM and M'h: a period's factor exp(-phi'Q phi/2 + h'phi) as a function of phi on the reference metric.
+
+    Q is (..., p, p), h (..., p); A and B are scalars or broadcast against the leading axes.
+    """
+    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    rows = np.array(Q, dtype=np.float64, copy=True)
+    rows[..., 1, :] = B[..., None] * Q[..., 0, :] + A[..., None] * Q[..., 1, :]
+    moved = rows.copy()
+    moved[..., :, 1] = B[..., None] * rows[..., :, 0] + A[..., None] * rows[..., :, 1]
+    shift = np.array(h, dtype=np.float64, copy=True)
+    shift[..., 1] = B * h[..., 0] + A * h[..., 1]
+    return moved, shift
+
+
+def patterns(slope: Array, p: int) -> Array:
+    r"""How phi moves with a small change of metric: d phi / d(log A, B) at (1, 0), (items, p, 2).
+
+    .. math:: P_j = \begin{pmatrix} 0 & -a_j \\ -a_j & 0 \\ 0 & 0 \end{pmatrix}
+    """
+    out = np.zeros((slope.shape[0], p, 2))
+    out[:, 1, 0] = -slope
+    out[:, 0, 1] = -slope
+    return out
+
+
+def location_patterns(location: Array, p: int) -> Array:
+    r"""The same for xi: d xi / d(log A, B), rows (d, 1), (-1, 0), zeros; (items, p, 2)."""
+    out = np.zeros((location.shape[0], p, 2))
+    out[:, 0, 0] = location
+    out[:, 1, 0] = -1.0
+    out[:, 0, 1] = 1.0
+    return out
+
+
+# the population model
+
+
+def move_beta(beta: Array, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
+    """Coefficients (..., features, p): the d column scaled, the intercepts (the first feature) shifted by t."""
+    A, B = np.asarray(A, dtype=np.float64), np.asarray(B, dtype=np.float64)
+    moved = np.array(beta, dtype=np.float64, copy=True)
+    moved[..., 0] *= A[..., None]
+    moved[..., 0, 0] += B
+    moved[..., 0, 1] -= np.log(A)
+    return moved
+
+
+def move_beta_covariance(V: Array, A: float, p: int) -> Array:
+    """Covariance of the coefficients (features * p, same), feature-major: every d coefficient is scaled by A."""
+    scale = np.ones(V.shape[0])
+    scale[::p] = A
+    return np.asarray(scale[:, None] * V * scale)
+
+
+def move_log_cholesky(coordinates: Array, A: float) -> Array:
+    """Log-Cholesky coordinates of D Sigma D from those of Sigma: only log L_11 moves."""
+    moved = np.array(coordinates, dtype=np.float64, copy=True)
+    moved[..., 0] += np.log(A)
+    return moved
+
+
+# abilities and curves
+
+
+def move_abilities(mean: Array, sd: Array, A: npt.ArrayLike, B: npt.ArrayLike) -> tuple[Array, Array]:
+    """Means and SDs of abilities on the metric A theta + B."""
+    return move_theta(mean, A, B), np.asarray(np.asarray(A) * sd)
+
+
+def move_theta(theta: npt.ArrayLike, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
+    """Points of the trait metric (abilities, quadrature nodes, locations) on the reference's: A theta + B."""
+    return np.asarray(np.asarray(A) * np.asarray(theta) + np.asarray(B))
+
+
+def own_theta(theta_ref: npt.ArrayLike, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
+    """Where abilities of the reference metric lie on the period's own: (theta_ref - B) / A; moves curves."""
+    return np.asarray((np.asarray(theta_ref) - np.asarray(B)) / np.asarray(A))
+
+
+# links themselves
+
+
+class Constants(NamedTuple):
+    """(A, B) of theta_ref = A theta + B; arrays of one shape."""
+
+    A: Array
+    B: Array
+
+
+def compose(outer: Constants, inner: Constants) -> Constants:
+    """First `inner`, then `outer`: A = A_o A_i, B = A_o B_i + B_o."""
+    return Constants(outer.A * inner.A, outer.A * inner.B + outer.B)
+
+
+def invert(link: Constants) -> Constants:
+    """From the reference back: (1 / A, -B / A)."""
+    return Constants(1.0 / link.A, -link.B / link.A)

@@ -1,0 +1,256 @@
+"""History never shows: whatever way a version was reached, it is a function of its periods and its spec."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from polars.testing import assert_frame_equal
+
+from concal.bank.bank import Bank
+from concal.bank.exchange.draws import calibration_from_draws
+from concal.bank.update.coding import catalogue
+from concal.bank.update.periods import Periods
+from concal.data.check import check_period
+from concal.errors import ConcalError
+from concal.spec import Spec
+
+from .programme import SPEC, fake_calibrator, responses_table
+
+pytestmark = pytest.mark.property
+
+NAMES = [f"P{k}" for k in range(6)]
+ITEMS = 14
+FORMULAS = {"A": "~ scale(length)", "B": "~ scale(length) + C(kind)"}
+
+WRITES = ["add", "combine", "retract", "rereference"]
+name = st.sampled_from(NAMES)
+first = st.sampled_from(range(0, ITEMS, 2))
+seed = st.integers(0, 2)
+formula = st.sampled_from(["A", "B", None])
+half_life = st.sampled_from([None, 1.0, 2.5, "as it is"])
+
+
+def item_table(first: int, extra: int) -> pl.DataFrame:
+    """The items of a window and a few that nobody answers there; features are learned from the items listed."""
+    which = [(first + k) % ITEMS for k in range(8 + extra)] + [ITEMS + first]
+    groups = {"vocabulary": "v", "essay": "e"}
+    return pl.DataFrame(
+        {
+            "item_id": [f"{letter}{k:02d}" for letter in groups.values() for k in which],
+            "group": [group for group in groups for _ in which],
+            "length": [float(k * k % 7) for k in which] * 2,
+            "kind": ["xyz"[k % 3] for k in which] * 2,
+        }
+    )
+
+
+def responses(period: str, first: int, seed: int) -> pl.DataFrame:
+    return responses_table(period, first, 8, persons=8, seed=seed, items=ITEMS)
+
+
+def rebuilt(bank: Bank, path: Path) -> Bank:
+    """A bank made afresh from the same calibrations, coding and item tables, in the same order, under the same spec."""
+    fresh = Bank.create(path, bank.spec)
+    periods = Periods.of(bank._store, bank.snapshot)
+    for period in bank.period_names:
+        items = periods.reader(period).frame("items")
+        states = {k: v for k, v in periods.coding(period).items() if v is not None}
+        fresh.add_calibration(bank.calibration(period), design_states=states, items=items)
+    return fresh
+
+
+def assert_same(bank: Bank, fresh: Bank, tolerance: float) -> None:
+    left, right = Periods.of(bank._store, bank.snapshot), Periods.of(fresh._store, fresh.snapshot)
+    assert bank.reference == fresh.reference
+    assert bank.design_states() == fresh.design_states()
+    assert catalogue(left).equals(catalogue(right))
+    assert bank.items().height == fresh.items().height
+    if not bank.period_names:
+        return
+    assert bank.consensus().warnings == fresh.consensus().warnings
+    for one, two in ((bank.items(), fresh.items()), (bank.links(), fresh.links()), (bank.drift(), fresh.drift())):
+        assert_frame_equal(one, two, abs_tol=tolerance, rel_tol=tolerance, check_exact=False)
+
+
+class History(RuleBasedStateMachine):
+    """A bank, changed by one or two writers in any order."""
+
+    method = "analytic"
+    tolerance = 1e-9
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.folder = Path(tempfile.mkdtemp())
+
+    @initialize(formula=st.sampled_from(["A", "B"]), starts=st.lists(first, max_size=4))
+    def create(self, formula: str, starts: list[int]) -> None:
+        content = SPEC.model_dump(exclude_none=True)
+        content["groups"]["vocabulary"]["features"] = FORMULAS[formula]
+        content["consensus"]["method"] = self.method
+        self.bank = Bank.create(self.folder / "bank", Spec.parse(content))
+        self.half_life: float | None = None
+        for period, first in zip(NAMES, starts, strict=False):
+            self.add(period, first, 1, 0, None, "as it is", False)
+
+    def attempt(self, work: Callable[[], Any]) -> bool:
+        """Do it; what the bank refuses (no such period, too few anchors) leaves it as it was."""
+        before = self.bank.refresh().version
+        try:
+            work()
+        except ConcalError:
+            assert self.bank.refresh().version == before
+            return False
+        self.bank.refresh()
+        return True
+
+    def changed(self, bank: Bank, formula: str | None, half_life: Any) -> Spec | None:
+        content = bank.spec.model_dump()
+        if formula is not None:
+            content["groups"]["vocabulary"]["features"] = FORMULAS[formula]
+        if half_life != "as it is":
+            content["consensus"]["half_life"] = half_life
+        spec = Spec.parse(content)
+        return None if spec == bank.spec else spec
+
+    @rule(name=name, first=first, extra=seed, seed=seed, formula=formula, half_life=half_life, replace=st.booleans())
+    def add(
+        self, name: str, first: int, extra: int, seed: int, formula: str | None, half_life: Any, replace: bool
+    ) -> None:
+        spec = self.changed(self.bank, formula, half_life)
+        done = self.attempt(
+            lambda: self.bank.add(
+                name, responses(name, first, seed), item_table(first, extra), spec=spec, seed=seed,
+                replace=replace and name in self.bank.period_names, calibrator=fake_calibrator,
+            )
+        )  # fmt: skip
+        if done and half_life != "as it is":
+            self.half_life = half_life
+
+    @rule(name=name, first=first, seed=seed)
+    def import_draws(self, name: str, first: int, seed: int) -> None:
+        spec = self.bank.spec
+        items = item_table(first, 2)
+        checked = check_period(responses(name, first, seed), items, spec, period=name)
+        made = fake_calibrator(checked.data, spec, period=name, seed=seed)
+        draws = {f"{what}_{g}": getattr(d, what) for g, d in made.groups.items() for what in ("xi", "beta", "sigma")}
+        ids = {g: d.item_ids for g, d in made.groups.items()}
+
+        def work() -> None:
+            calibration, states = calibration_from_draws(
+                name, draws, spec, item_ids=ids, items=items, design_states=self.bank.design_states()
+            )
+            self.bank.add_calibration(calibration, design_states=states, items=items)
+
+        self.attempt(work)
+
+    @precondition(lambda self: self.bank.period_names)
+    @rule(data=st.data())
+    def retract(self, data: st.DataObject) -> None:
+        period = data.draw(st.sampled_from(self.bank.period_names))
+        self.attempt(lambda: self.bank.retract(period))
+
+    @precondition(lambda self: self.bank.period_names)
+    @rule(half_life=half_life)
+    def combine(self, half_life: Any) -> None:
+        options = {} if half_life == "as it is" else {"half_life": half_life}
+        if self.attempt(lambda: self.bank.combine(**options)) and options:
+            self.half_life = half_life
+
+    @precondition(lambda self: self.bank.period_names)
+    @rule(data=st.data())
+    def rereference(self, data: st.DataObject) -> None:
+        period = data.draw(st.sampled_from(self.bank.period_names))
+        self.attempt(lambda: self.bank.rereference(period))
+
+    @rule(
+        name=name, first=first, seed=seed, formula=formula, what=st.sampled_from(WRITES), other=name,
+        other_first=first, other_half_life=st.sampled_from([None, 2.5]), other_formula=formula,
+    )  # fmt: skip
+    def add_while_another_writes(
+        self, name: str, first: int, seed: int, formula: str | None, what: str, other: str, other_first: int,
+        other_half_life: float | None, other_formula: str | None,
+    ) -> None:  # fmt: skip
+        """A second writer commits while the first calibrates."""
+        second = Bank(self.bank.path)
+
+        def interleaved(*arguments: Any, **options: Any) -> Any:
+            with suppress(ConcalError):
+                if what == "add":
+                    spec = self.changed(second, other_formula, "as it is")
+                    table, answers = item_table(other_first, 1), responses(other, other_first, 1)
+                    second.add(other, answers, table, spec=spec, calibrator=fake_calibrator)
+                elif what == "combine":
+                    second.combine(half_life=other_half_life)
+                    self.half_life = other_half_life
+                else:
+                    getattr(second, what)(other)
+            return fake_calibrator(*arguments, **options)
+
+        spec = self.changed(self.bank, formula, "as it is")
+        with suppress(ConcalError):
+            self.bank.add(
+                name, responses(name, first, seed), item_table(first, 0), spec=spec, seed=seed, calibrator=interleaved
+            )
+        self.bank.refresh()
+
+    def teardown(self) -> None:
+        try:
+            if hasattr(self, "bank"):
+                assert self.bank.spec.consensus.half_life == self.half_life
+                assert_same(self.bank, rebuilt(self.bank, self.folder / "fresh"), self.tolerance)
+        finally:
+            shutil.rmtree(self.folder)
+
+
+class JointHistory(History):
+    """The same with the joint method: same seeds, same numbers."""
+
+    method = "joint"
+    tolerance = 1e-6
+
+
+def machine(kind: type[History], examples: int, steps: int) -> Any:
+    case = kind.TestCase
+    case.settings = settings(
+        max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)
+    )
+    return case
+
+
+TestHistory = machine(History, 12, 8)
+TestJointHistory = pytest.mark.slow(machine(JointHistory, 10, 5))
+
+
+@pytest.mark.slow
+def test_thousands_of_histories() -> None:
+    class Many(History):
+        pass
+
+    machine(Many, int(os.environ.get("CONCAL_HISTORIES", "1000")), 8)("runTest").runTest()
+
+
+def test_the_joint_method_too(tmp_path: Path) -> None:
+    """The same periods reached in two ways give the same joint consensus."""
+    bank = Bank.create(tmp_path / "bank", SPEC)
+    for period, first in (("P0", 0), ("P1", 2), ("P2", 4), ("P1", 6)):
+        bank.add(
+            period, responses(period, first, 0), item_table(first, 1), calibrator=fake_calibrator,
+            replace=period in bank.period_names,
+        )  # fmt: skip
+    bank.combine(half_life=3.0)
+    bank.retract("P0")
+    fresh = rebuilt(bank, tmp_path / "fresh")
+    for either in (bank, fresh):
+        either.combine(method="joint")
+    assert_same(bank, fresh, 1e-6)
