@@ -124,6 +124,15 @@ def location_patterns(location: Array, p: int) -> Array:
     return out
 
 
+def move_change(C: Array, A: float, B: float) -> Array:
+    r"""Covariance C of a small change theta -> e^u theta + v made before a link, as that of one made after it.
+
+    After theta_ref = A theta + B it is (u, A v - B u). With A = 1, of the link's own (log A, B).
+    """
+    S = np.array([[1.0, 0.0], [-B, A]])
+    return np.asarray(S @ C @ S.T)
+
+
 # the population model
 
 

@@ -51,11 +51,14 @@ def jacobian(of, x, h=1e-5):
 def test_items(p):
     start, item, period, Q, h, x, links = some_factors(p)
     n = x.shape[0]
-    acc, total = np.full((n, 1 + p + p * (p + 1) // 2, LANES), np.nan), np.full((n, LANES), np.nan)
-    args = (p, start, period, Q, h, *constants(links), parameters(x), x)
+    acc, value_alone = np.full((n, 1 + p + p * (p + 1) // 2, LANES), np.nan), np.full((n, LANES), np.nan)
+    total, shift = np.full((n, p * (p + 1) // 2, LANES), np.nan), np.full((n, p, LANES), np.nan)
+    for lo, hi in ((0, 2), (2, n)):
+        kernels.sum_by_item(p, start, period, Q, h, *constants(links), total, shift, lo, hi)
+    args = (p, total, shift, parameters(x), x)
     kernels.item_quadratics(*args, acc, 0, n)
-    kernels.item_quadratics_value(*args, total, 0, n)
-    np.testing.assert_allclose(total, acc[:, 0], rtol=1e-12)
+    kernels.item_quadratics_value(*args, value_alone, 0, n)
+    np.testing.assert_allclose(value_alone, acc[:, 0], rtol=1e-12)
     part = np.full((2, *acc.shape[1:]), np.nan)
     kernels.item_quadratics(*args, part, 3, 5)
     np.testing.assert_array_equal(part, acc[3:5])
@@ -76,26 +79,45 @@ def test_items(p):
             np.testing.assert_allclose(acc[j, 1 + p :, lane], information[np.tril_indices(p)], atol=1e-5 * size)
 
 
+@pytest.mark.parametrize("p", [2, 3, 5])
+def test_items_added_up_on_the_reference_metric(p):
+    start, _, period, Q, h, x, links = some_factors(p, seed=4)
+    n = x.shape[0]
+    total, shift = np.full((n, p * (p + 1) // 2, LANES), np.nan), np.full((n, p, LANES), np.nan)
+    kernels.sum_by_item(p, start, period, Q, h, *constants(links), total, shift, 0, n)
+    lane = 5
+    for j in range(n):
+        of = slice(start[j], start[j + 1])
+        log_A, B = links[period[of], :, lane].T
+        moved, pull = metric.move_factor(Q[of], h[of], np.exp(log_A), B)
+        np.testing.assert_allclose(total[j, :, lane], moved.sum(axis=0)[np.tril_indices(p)], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(shift[j, :, lane], pull.sum(axis=0), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("p", [2, 4])
 def test_links(p):
+    """All factors of a period are one quadratic in (A, B): the same differences as the factors themselves."""
     _, item, period, Q, h, x, links = some_factors(p, seed=2)
     weight = np.random.default_rng(3).uniform(0.0, 1.0, item.size)
-    acc = np.zeros((PERIODS, 6, LANES))
-    args = (p, item, period, weight, Q, h, *constants(links), parameters(x), x)
+    sums = np.zeros((PERIODS, 5, LANES))
+    args = (p, item, period, weight, Q, h, parameters(x), x)
     half = item.size // 2
-    kernels.link_quadratics(*args, acc, 0, half)
-    kernels.link_quadratics(*args, acc, half, item.size)
+    kernels.sum_by_period(*args, sums, 0, half)
+    kernels.sum_by_period(*args, sums, half, item.size)
+
+    def factors(m, lane, link):
+        mine = np.flatnonzero(period == m)
+        return sum(weight[f] * value(Q[f], h[f], phi_seen(x[item[f], :, lane], link)) for f in mine)
+
+    def quadratic(S, link):
+        A, B = np.exp(link[0]), link[1]
+        return -0.5 * (S[0] * A * A + 2 * S[1] * A * B + S[2] * B * B) + S[3] * A + S[4] * B
+
     for lane in (1, 6):
         for m in range(PERIODS):
-            expected, gradient, information = 0.0, np.zeros(2), np.zeros((2, 2))
-            for f in np.flatnonzero(period == m):
-                xi = x[item[f], :, lane]
-                phi = phi_seen(xi, links[m, :, lane])
-                J = jacobian(lambda link, xi=xi: phi_seen(xi, link), links[m, :, lane])
-                expected += weight[f] * value(Q[f], h[f], phi)
-                gradient += weight[f] * J.T @ (h[f] - Q[f] @ phi)
-                information += weight[f] * J.T @ Q[f] @ J
-            size = 1.0 + np.abs(information).max()
-            assert acc[m, 0, lane] == pytest.approx(expected, abs=1e-5 * size)
-            np.testing.assert_allclose(acc[m, 1:3, lane], gradient, atol=1e-5 * size)
-            np.testing.assert_allclose(acc[m, 3:, lane], information[np.tril_indices(2)], atol=1e-5 * size)
+            at = links[m, :, lane]
+            for step in ([0.3, 0.0], [0.0, 0.7], [-0.4, 0.5], [0.2, -0.9]):
+                other = at + np.array(step)
+                expected = factors(m, lane, other) - factors(m, lane, at)
+                got = quadratic(sums[m, :, lane], other) - quadratic(sums[m, :, lane], at)
+                assert got == pytest.approx(expected, rel=1e-4, abs=1e-4)

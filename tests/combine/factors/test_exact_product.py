@@ -96,7 +96,7 @@ def test_tables_with_their_remainder(case, n, kind):
     factors, xi, log_proposal, exact = build(n, shift_of(model, n, kind))
     log_factor = sum(f.table(metric.phi_of(xi)) for f in factors)
     off, ratio = compare(model, xi, log_proposal, exact, log_factor)
-    assert (off, ratio) < TABLE[model.name, n], (off, ratio)
+    assert off < TABLE[model.name, n][0]
     assert ratio < TABLE[model.name, n][1]
 
 
@@ -129,8 +129,8 @@ def test_tables_as_quadratics_where_the_consensus_lies(case, n, kind):
 
 
 def test_the_reference_itself(case):
-    """Exact slopes against differences of the exact values, and of points far from the item."""
-    model, build = case
+    """Exact slopes against differences of the exact values."""
+    _, build = case
     period = build(5, 0.0)[0][0].period
     xi = period.group.xi[0, :5, 0].astype(float)
     phi, h = metric.phi_of(xi), 1e-5

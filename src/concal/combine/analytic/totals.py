@@ -203,11 +203,12 @@ def period_totals(placed: Placed, wobble: Array) -> Totals:
     groups = {}
     for group in factors.groups.values():
         k = factors.dimensions.index(group.dimension)
-        log_A, B = placed.link_mean[k]
-        noise = positive_part(placed.link_covariance[k] - factors.wobble[k] - wobble[k])
+        A, B = float(np.exp(placed.link_mean[k, 0])), float(placed.link_mean[k, 1])
+        own = metric.move_change(factors.wobble[k], A, B)
+        noise = positive_part(metric.move_change(placed.link_covariance[k], 1.0, B) - own - wobble[k])
         if placed.period == placed.reference:
             noise = np.zeros((2, 2))
-        groups[f"{group.name}:0"] = form_totals(group, float(np.exp(log_A)), float(B), noise)
+        groups[f"{group.name}:0"] = form_totals(group, A, B, noise)
     return Totals(
         placed.reference,
         factors.dimensions,

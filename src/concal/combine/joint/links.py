@@ -175,19 +175,26 @@ class LinkSteps:
         """An independence Metropolis step from the Gaussian that the priors of the links alone would give."""
         P = self.priors.precision[k]
         precision = P[:, 0, 0].sum()
-        pull = np.einsum("mb,mbl->l", P[:, 0], x - self.priors.mean[k][:, :, None])
-        centre, spread = -pull / precision, 1.0 / np.sqrt(precision)
+        spread = 1.0 / np.sqrt(precision)
+
+        def moved(log_s: Array) -> Array:
+            links = x.copy()
+            links[:, 0] += log_s
+            links[:, 1] *= np.exp(log_s)
+            return links
+
+        def centre(links: Array) -> Array:
+            return np.asarray(-np.einsum("mb,mbl->l", P[:, 0], links - self.priors.mean[k][:, :, None]) / precision)
 
         def density(log_s: Array) -> Array:
-            moved = x.copy()
-            moved[:, 0] += log_s
-            moved[:, 1] *= np.exp(log_s)
-            value = self.priors.density(k, moved) + x.shape[0] * log_s
+            value = self.priors.density(k, moved(log_s)) + x.shape[0] * log_s
             return value + sum((_population_density(g, s, tau, log_s) for g, s, tau in mine), np.zeros(LANES))
 
-        drawn = centre + spread * rng.standard_normal(LANES)
+        forth = centre(x)
+        drawn = forth + spread * rng.standard_normal(LANES)
+        back = centre(moved(drawn))  # B moves too, so the way back is not quite the mirror image
         ratio = density(drawn) - density(np.zeros(LANES))
-        ratio += 0.5 * ((drawn - centre) ** 2 - centre**2) / spread**2
+        ratio += 0.5 * ((drawn - forth) ** 2 - (drawn + back) ** 2) / spread**2
         return np.where(np.log(rng.random(LANES)) < ratio, drawn, 0.0)
 
 

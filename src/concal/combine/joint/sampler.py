@@ -26,9 +26,9 @@ Tell = Callable[[float, str], None]
 WARMUP = 120
 """Sweeps before anything counts. The chains start from draws of the analytic consensus, near where they belong; what
 takes time is a spread Sigma that the analytic population layer put too low (tiny periods)."""
-MOST_BLOCK, LEAST_BLOCK, BLOCK_WORK = 500, 150, 5_000_000
+MOST_BLOCK, LEAST_BLOCK, BLOCK_WORK = 500, 100, 5_000_000
 """Sweeps between two looks at convergence: as many as cost so many factors, within these bounds. Eight chains give
-4,000 draws a block in banks of up to 10,000 factors (an SD is then known to 2 %), 1,200 in banks of millions."""
+4,000 draws a block in banks of up to 10,000 factors (an SD is then known to 2 %), 800 in banks of millions."""
 MOST_SWEEPS = 2000
 TARGET_ESS, TARGET_RHAT = 200.0, 1.05
 KEPT = 400
