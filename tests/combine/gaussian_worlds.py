@@ -166,26 +166,6 @@ def fixed_prior_pairs(world, n_draws=400):
     return [(fixed_prior_period(world, period, n_draws), constant_link(period, n_draws)) for period in world.periods]
 
 
-def pooled_fixed_prior(world):
-    """Closed-form pooled posterior of every item, links known, population fixed."""
-    n, p = world.xi.shape
-    omega = np.linalg.inv(world.sigma)
-    precision = np.repeat(omega[None], n, 0)
-    shift = world.X @ world.beta @ omega
-    place = {item: j for j, item in enumerate(world.item_ids)}
-    for period in world.periods:
-        E = np.eye(p)
-        E[0, 0] = 1 / period.A
-        e = np.zeros(p)
-        e[:2] = -period.B / period.A, np.log(period.A)
-        for j, item in enumerate(period.item_ids):
-            Q = np.linalg.inv(period.R[j])
-            precision[place[item]] += E @ Q @ E
-            shift[place[item]] += E @ Q @ (period.y[j] - e)
-    covariance = np.linalg.inv(precision)
-    return np.einsum("jab,jb->ja", covariance, shift), covariance
-
-
 def thin(calibration, keep):
     """The calibration with only some items."""
     group = next(iter(calibration.groups.values()))
@@ -203,7 +183,7 @@ def thin(calibration, keep):
     return replace(calibration, groups={group.name: small})
 
 
-def gibbs(world, periods, n_draws=1000, warmup=200, seed=1, tau=0.01, estimate_links=False):
+def gibbs(world, periods, n_draws=1000, warmup=200, seed=1, tau=0.01):
     """Hierarchical normal model of one or several periods by Gibbs: items, beta, Sigma; links known.
 
     Returns item ids, draws of xi (S, n, p), beta (S, F, p), Sigma, conditional means of beta. The metric is that of
@@ -219,7 +199,6 @@ def gibbs(world, periods, n_draws=1000, warmup=200, seed=1, tau=0.01, estimate_l
     first = periods[0]
     for period in periods:
         A, B = period.A / first.A, (period.B - first.B) / first.A  # period's metric to the first period's
-        A, B = 1 / (first.A / period.A), (period.B - first.B) / first.A
         E, e = np.eye(p), np.zeros(p)
         E[0, 0] = 1 / A
         e[:2] = -B / A, np.log(A)

@@ -14,7 +14,7 @@ from concal.spec import ConsensusSpec
 TAU = 0.01
 
 
-def slow_chains(placed, sd, *, chains=48, sweeps=2500, warmup=500, seed=1):
+def slow_chains(placed, sd, *, chains=48, sweeps=1500, warmup=300, seed=1):
     """Items, one free link, beta and Sigma, 2pl without features: draws of each, (draws, ...).
 
     Target: factors x N(xi; beta, Sigma) x N(beta; 0, I / tau) x the half-t prior of Sigma (written with its mixing

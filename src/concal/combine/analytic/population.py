@@ -38,8 +38,8 @@ def consensus_population(form: FormTotals) -> Population:
     p = len(form.model.parameters)
     if form.population_weight <= 0:
         raise DataError(
-            f"group {form.name!r}: all its periods were calibrated with priors from the bank, so nothing tells its "
-            'population; replace one of them, added with calibration.prior = "population"'
+            f"group {form.name!r}: every period with its newest features was calibrated with priors from the bank, so "
+            'nothing tells its population; replace one of them, added with calibration.prior = "population"'
         )
     if form.item_weight <= 0:
         raise DataError(f"group {form.name!r}: no period has an item with a response; its population is unknown")

@@ -82,8 +82,8 @@ def combine_jointly(
         )
     if suspects:
         warnings.append(
-            f"{suspects} of {sum(t.n_factors for t in tables)} item-by-period factors disagree with the item's other "
-            "periods and count less for the links (robust_links)"
+            f"{suspects} of {sum(t.rows.size for t in tables)} items differ between periods and hardly count for the links "
+            "(robust_links)"
         )
     return Consensus(
         "joint",
@@ -120,13 +120,13 @@ def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals)
 def _protect_links(
     evidence: Sequence[GroupEvidence], factors: Factors, known: Sequence[tuple[Array, Array]], totals: Totals
 ) -> int:
-    """Weigh the factors for the links; how many count less than half."""
+    """Weigh the factors for the links; how many items count less than half."""
     link, suspects = np.swapaxes(totals.link_mean, 0, 1), 0
     for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
         prior, sigma = group.prior_mean[table.rows], group.population.sigma
         weights = link_weights(table, factors.Q[k], factors.h[k], link[g.dim], known[k][0], prior, sigma)
         factors.weights[k] = weights
-        suspects += suspected(weights).size
+        suspects += suspected(table, weights)
     return suspects
 
 

@@ -1,7 +1,8 @@
 r"""Links as unknowns: what holds the metric, a step for every link, and moves of the metric as a whole.
 
 Given the items, a period's (log A, B) has its factors for a likelihood and moves by the engine's Newton-Metropolis
-step. The metric is held by the reference: its link is (0, 0) but for its wobble, N(0, C). All other links are free: on
+step. The metric is held by the reference: its link is (0, 0) but for its wobble, N(-C g, C), where g is the pull its
+own population's prior had on its unit: that prior is counted here again, once for all periods. Other links are free: on
 the reference metric a period's abilities have mean B and SD A, so they get the prior a calibration of several
 populations gives these, :math:`B \sim N(0, 10^2)` and :math:`A^{-2} \sim Gamma(3/2, 1/2)`. Where a set of periods
 shares no item with the reference's, the best of their own links stands in.
@@ -23,7 +24,7 @@ from concal.calibrate.layout import GroupLayout
 from concal.calibrate.population import MU_VARIANCE, NU
 from concal.calibrate.state import GroupState
 from concal.calibrate.workers import Workers
-from concal.combine.factors.period import Placed
+from concal.combine.factors.period import PeriodFactors, Placed
 from concal.combine.joint.arrange import GroupTables
 from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.state import JointState
@@ -56,7 +57,8 @@ class LinkPriors:
         self.free = np.ones((K, M), dtype=bool)
         for k, dimension in enumerate(placed[0].factors.dimensions):
             parts = connected(M, [t for g, t in zip(groups, tables, strict=True) if g.dim == k])
-            self._hold(k, reference, np.zeros(2), placed[reference].factors.wobble[k])
+            wobble = placed[reference].factors.wobble[k]
+            self._hold(k, reference, -wobble @ prior_pull(placed[reference].factors, dimension), wobble)
             for part in parts:
                 if reference not in part:
                     m = _holder(placed, parts, part, k, dimension)
@@ -77,6 +79,25 @@ class LinkPriors:
         """Log prior density of free log A, its slope, and its negative curvature."""
         inverse = np.exp(-2.0 * log_A)
         return -3.0 * log_A - 0.5 * inverse, inverse - 3.0, 2.0 * inverse
+
+
+def prior_pull(factors: PeriodFactors, dimension: str) -> Array:
+    r"""Slope in (log A, B) of a period's own population prior along a change of its metric, at what the period found.
+
+    A group with k features and p parameters, :math:`w = (\Sigma^{-1})_{dd}` and the half-t prior of scale s on
+    :math:`\sqrt{\Sigma_{dd}}` with its mixing variable integrated out, gives log A the slope
+
+    .. math:: k + (p + 1) - (\nu + 2p) + \frac{\nu(\nu + p)\, w}{\nu w + s^{-2}} ;
+
+    the hyperprior of beta is too flat to count. In periods of a few hundred examinees this is half of the wobble's SD.
+    """
+    slope = 0.0
+    for group in factors.groups.values():
+        if group.dimension == dimension and not group.guided:
+            k, p = len(group.features), group.sigma.shape[0]
+            w = float(np.linalg.inv(group.sigma)[0, 0])
+            slope += k + (p + 1) - (NU + 2 * p) + NU * (NU + p) * w / (NU * w + group.model.prior.sd[0] ** -2)
+    return np.array([slope, 0.0])
 
 
 def connected(n_periods: int, tables: Sequence[GroupTables]) -> list[list[int]]:

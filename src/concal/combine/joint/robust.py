@@ -1,7 +1,8 @@
-"""Links that drifting items do not pull: how probable it is that each factor agrees with its item's other periods.
+"""Links that drifting items do not pull: how probable it is that each item stayed where it was.
 
-The posterior probability of "did not move" is the factor's weight for the links; items keep all their factors in full,
-as a pooled analysis would.
+The posterior probability that the worst of an item's factors agrees with the others is the weight of all of them for the
+links: the item itself keeps every factor in full, as in a pooled analysis, so one that moved would pull the links of the
+periods that saw it where it was, too.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def link_weights(
             gone = float((1.0 - _probability(log_same[mine], share)).sum())
             share = float(np.clip(gone / max(int(here.sum()), 1), LEAST_SHARE, MOST_SHARE))
         same[mine] = _probability(log_same[mine], share)
-    return np.where(same <= SURE, same, 1.0)
+    stayed = np.minimum.reduceat(np.where(same <= SURE, same, 1.0), tables.start[:-1])
+    return np.asarray(stayed[tables.item])
 
 
 def _probability(log_same: Array, share: float) -> Array:
@@ -64,6 +66,6 @@ def _probability(log_same: Array, share: float) -> Array:
     return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700.0, 700.0))))
 
 
-def suspected(weights: Array) -> npt.NDArray[np.intp]:
-    """Factors that count less than half."""
-    return np.flatnonzero(weights < 0.5)
+def suspected(tables: GroupTables, weights: Array) -> int:
+    """How many items count less than half."""
+    return int((weights[tables.start[:-1]] < 0.5).sum())
