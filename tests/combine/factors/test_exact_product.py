@@ -119,7 +119,7 @@ def test_tables_as_quadratics_where_the_consensus_lies(case, n, kind):
     model, build = case
     factors, xi, log_proposal, exact = build(n, shift_of(model, n, kind))
     link = np.array([[np.log(A), B] for A, B in LINKS])
-    Q, h = relocate(model, arranged(factors), exact[0][None], exact[1][None], link, Workers(1))
+    Q, h, _ = relocate(model, arranged(factors), exact[0][None], exact[1][None], link, Workers(1))
     Q, h = metric.move_factor(Q, h, *(np.array(column) for column in zip(*LINKS, strict=True)))
     Q, h, phi = Q.sum(axis=0), h.sum(axis=0), metric.phi_of(xi)
     off, ratio = compare(model, xi, log_proposal, exact, phi @ h - 0.5 * np.einsum("na,ab,nb->n", phi, Q, phi))

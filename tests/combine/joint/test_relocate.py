@@ -37,7 +37,7 @@ def test_linearisation_is_least_squares_of_gradients(name, categories):
     factors = [factor_of(period) for period in periods]
     mean, covariance = prior + 0.1, 0.04 * np.diag(np.diag(sigma)) / 0.1 * 0.5
     link = np.array([[np.log(A), B] for A, B in LINKS])
-    Q, h = relocate(model, arranged(factors), mean[None], covariance[None], link, Workers(1))
+    Q, h, _ = relocate(model, arranged(factors), mean[None], covariance[None], link, Workers(1))
     for m, (A, B) in enumerate(LINKS):
         points = metric.move_items(cubature(mean[None], covariance[None])[0], 1.0 / A, -B / A)
         phi, step = metric.phi_of(points), 2e-3
@@ -68,7 +68,7 @@ def test_blocks_and_factors_without_a_table(monkeypatch):
     for a, b in zip(relocate(model, tables, *at, link, Workers(1)), whole, strict=True):
         np.testing.assert_array_equal(a, b)
     bare = type(tables)(**{**vars(tables), "bins": np.array([0, tables.bins[1]], np.int32)})
-    Q, h = relocate(model, bare, *at, link, Workers(1))
+    Q, h, _ = relocate(model, bare, *at, link, Workers(1))
     np.testing.assert_array_equal(Q[0], tables.Q[0])
     np.testing.assert_array_equal(h[0], tables.h[0])
     np.testing.assert_array_equal(Q[1], whole[0][1])

@@ -17,13 +17,14 @@ from concal.calibrate.kernels.newton import accept, propose
 from concal.calibrate.kernels.passes import item_pass, item_pass_extras, person_pass
 from concal.calibrate.kernels.quadratics import item_quadratics, item_quadratics_value, sum_by_item, sum_by_period
 from concal.calibrate.kernels.rows import ability_sums, add_abilities, rescale, take_lanes
-from concal.calibrate.kernels.tables import table_pass, table_pass_extras
+from concal.calibrate.kernels.tables import add_table_values, table_pass, table_pass_extras
 
 __all__ = [
     "ability_sums",
     "accept",
     "add_abilities",
     "add_moments",
+    "add_table_values",
     "carry",
     "item_log_likelihood",
     "item_pass",

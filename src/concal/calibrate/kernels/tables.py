@@ -135,3 +135,31 @@ def table_pass_extras(
                         mixed = mixed + p2 * eta2 * row(out2, (u,))
                         put(total, (n_out + m,), row(total, (n_out + m,)) + many * widen(mixed))
         _item_chain_rule(q, n_out, widen(a), ll, g, ge, w, we, wee, total, jacobian, mapped, acc, j - lo)
+
+
+@kernel
+def add_table_values(
+    tag: Any, start: Any, period: Any, bins: Any, mean: Any, sd: Any, score: Any, count: Any, A: Any, B: Any,
+    par: Any, total: Any, lo: int, hi: int,
+) -> None:  # fmt: skip
+    """Add the log-likelihood of the tables of items lo..hi, seen through their periods' links, to rows 0..hi-lo.
+
+    Item j of the reference metric has the tables start[j] to start[j + 1]; bins are moved to A mean + B, A sd.
+    """
+    for j in range(lo, hi):
+        a, d = row(par, (j, 0)), row(par, (j, 1))
+        ll = splat64(0.0)
+        for f in range(start[j], start[j + 1]):
+            A_f, B_f = row(A, (period[f],)), row(B, (period[f],))
+            for b in range(bins[f]):
+                eta0, eta1, eta2 = _etas(a, d, A_f * mean[f, b] + B_f, A_f * sd[f, b])
+                for k in range(count.shape[2]):
+                    n = count[f, b, k]
+                    if n > 0.0:
+                        y = splat(score[f, b, k])
+                        l0, _, _ = call_terms(tag, y, eta0, (par, j))
+                        l1, _, _ = call_terms(tag, y, eta1, (par, j))
+                        l2, _, _ = call_terms(tag, y, eta2, (par, j))
+                        log_mean, _, _, _ = _mix(l0, l1, l2)
+                        ll = ll + splat64(n) * widen(log_mean)
+        put(total, (j - lo,), row(total, (j - lo,)) + ll)

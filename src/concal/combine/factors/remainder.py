@@ -48,7 +48,7 @@ def table_regression(group: GroupDraws, at: Array) -> tuple[Array, Array]:
     square, cross = np.zeros((n, p, p)), np.zeros((n, p, p))
     for start in range(0, DRAWS, LANES):
         x = np.ascontiguousarray(np.moveaxis(xi[start : start + LANES], 0, 2))  # (items, p, LANES)
-        l = table_gradients(group.model, tables, x)
+        _, l = table_terms(group.model, tables, x)
         z = np.moveaxis(metric.phi_of(np.moveaxis(x, 1, 2)), 2, 1) - at[:, :, None]
         first += z.sum(axis=2)
         total += l.sum(axis=2)
@@ -80,8 +80,8 @@ def used_bins(cell_count: Array) -> npt.NDArray[np.int32]:
     return np.asarray((cell_count.sum(axis=2) > 0).sum(axis=1), dtype=np.int32)
 
 
-def table_gradients(model: ResponseModel, tables: Tables, x: Array) -> Array:
-    """Gradient in phi of the log-likelihood of tables, (tables, p, LANES), at items x (tables, p, LANES) in xi."""
+def table_terms(model: ResponseModel, tables: Tables, x: Array) -> tuple[Array, Array]:
+    """Log-likelihood of tables (tables, LANES) and its gradient in phi (tables, p, LANES), at x (tables, p, LANES)."""
     n, p = x.shape[:2]
     items = np.moveaxis(x, 1, 2)
     par = np.ascontiguousarray(np.moveaxis(model.kernel_parameters(items), 2, 1), dtype=np.float32)
@@ -91,4 +91,4 @@ def table_gradients(model: ResponseModel, tables: Tables, x: Array) -> Array:
         kernels.table_pass_extras(model.tag, *tables, par, jacobian, acc, 0, n)
     else:
         kernels.table_pass(model.tag, *tables, par, acc, 0, n)
-    return np.moveaxis(metric.gradient_in_phi(np.moveaxis(acc[:, 1 : 1 + p], 1, 2), items), 2, 1)
+    return acc[:, 0], np.moveaxis(metric.gradient_in_phi(np.moveaxis(acc[:, 1 : 1 + p], 1, 2), items), 2, 1)

@@ -82,8 +82,8 @@ def combine_jointly(
         )
     if suspects:
         warnings.append(
-            f"{suspects} of {sum(t.rows.size for t in tables)} items differ between periods and hardly count for the links "
-            "(robust_links)"
+            f"{suspects} of {sum(t.rows.size for t in tables)} items differ between periods and hardly count for the "
+            "links (robust_links)"
         )
     return Consensus(
         "joint",
@@ -114,6 +114,7 @@ def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals)
             found.append(known)
     finally:
         workers.close()
+    factors.judge()
     return found
 
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibrate.workers import Workers
-from concal.combine.factors.remainder import table_gradients
+from concal.combine.factors.remainder import table_terms
 from concal.combine.gaussian import inverse, raise_eigenvalues, symmetric, times
 from concal.combine.joint.arrange import GroupTables
 from concal.response import ResponseModel
@@ -31,8 +31,11 @@ BLOCK = 2048
 
 def relocate(
     model: ResponseModel, tables: GroupTables, mean: Array, covariance: Array, link: Array, workers: Workers
-) -> tuple[Array, Array]:
+) -> tuple[Array, Array, Array]:
     """Quadratics (factors, p, p), (factors, p) that stand for the factors at items N(mean, covariance).
+
+    Also what they miss: for every item the root mean square over the points of its tables' log-likelihood minus the
+    quadratics', (items,).
 
     Parameters
     ----------
@@ -43,6 +46,7 @@ def relocate(
     """
     Q, h = tables.Q.copy(), tables.h.copy()
     points = cubature(mean, covariance)
+    missed = np.zeros((tables.n_factors, points.shape[1]))
     has = np.flatnonzero(tables.bins > 0)
 
     def work(start: int) -> None:
@@ -50,12 +54,13 @@ def relocate(
         log_A, B = link[tables.period[at]].T
         back = metric.invert(metric.Constants(np.exp(log_A), B))
         own = metric.move_items(points[tables.item[at]], back.A[:, None], back.B[:, None])
-        dQ, dh = _linearise(model, tables, at, own)
+        dQ, dh, missed[at] = _linearise(model, tables, at, own)
         Q[at] += dQ
         h[at] += dh
 
     workers.map(work, range(0, has.size, BLOCK))
-    return Q, h
+    by_item = tables.sum_by_item(missed)
+    return Q, h, by_item.std(axis=1)
 
 
 def cubature(mean: Array, covariance: Array) -> Array:
@@ -65,19 +70,25 @@ def cubature(mean: Array, covariance: Array) -> Array:
     return np.concatenate([mean[:, None] + root, mean[:, None] - root], axis=1)
 
 
-def _linearise(model: ResponseModel, tables: GroupTables, at: npt.NDArray[np.intp], xi: Array) -> tuple[Array, Array]:
-    """Of the tables `at`, over points xi (factors, points, p) on their own metrics."""
+def _linearise(
+    model: ResponseModel, tables: GroupTables, at: npt.NDArray[np.intp], xi: Array
+) -> tuple[Array, Array, Array]:
+    """Of the tables `at`, over points xi (factors, points, p) on their own metrics; and what it misses at each."""
     k = xi.shape[1]
-    phi, gradient = metric.phi_of(xi), np.empty_like(xi)
+    phi, gradient, value = metric.phi_of(xi), np.empty_like(xi), np.empty(xi.shape[:2])
     own = tuple(column[at] for column in tables.tables)
     for first in range(0, k, LANES):
         part = xi[:, first : first + LANES]
         short = LANES - part.shape[1]
         x = np.ascontiguousarray(np.moveaxis(np.pad(part, [(0, 0), (0, short), (0, 0)], mode="edge"), 1, 2))
-        gradient[:, first : first + LANES] = np.moveaxis(table_gradients(model, own, x), 2, 1)[:, : LANES - short]
+        ll, slopes = table_terms(model, own, x)
+        value[:, first : first + LANES] = ll[:, : LANES - short]
+        gradient[:, first : first + LANES] = np.moveaxis(slopes, 2, 1)[:, : LANES - short]
     centre, level = phi.mean(axis=1), gradient.mean(axis=1)
     z, y = phi - centre[:, None], gradient - level[:, None]
     spread = np.swapaxes(z, 1, 2) @ z / k
     slope = symmetric(-np.linalg.solve(spread, np.swapaxes(z, 1, 2) @ y / k))
     slope = raise_eigenvalues(slope, inverse(spread), 0.0)
-    return slope, level + times(slope, centre)
+    shift = level + times(slope, centre)
+    quadratic = (phi * (shift[:, None] - 0.5 * (phi @ slope))).sum(axis=2)
+    return slope, shift, value - quadratic

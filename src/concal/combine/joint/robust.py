@@ -1,8 +1,8 @@
 """Links that drifting items do not pull: how probable it is that each item stayed where it was.
 
-The posterior probability that the worst of an item's factors agrees with the others is the weight of all of them for the
-links: the item itself keeps every factor in full, as in a pooled analysis, so one that moved would pull the links of the
-periods that saw it where it was, too.
+The posterior probability that the worst of an item's factors agrees with the others is the weight of all of them for
+the links: the item itself keeps every factor in full, as in a pooled analysis, so one that moved would also pull the
+links of the periods that saw it where it was.
 """
 
 from __future__ import annotations
