@@ -1,4 +1,4 @@
-"""History never shows: whatever way a version was reached, it is a function of its periods and its spec."""
+"""History never shows: whatever way a version was reached, it is a function of its periods, its spec and its acts."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ from polars.testing import assert_frame_equal
 
 from concal.bank.bank import Bank
 from concal.bank.exchange.draws import calibration_from_draws
+from concal.bank.store.manifest import Act, Snapshot
 from concal.bank.update.coding import catalogue
+from concal.bank.update.next_version import Change, make_next_version
 from concal.bank.update.periods import Periods
+from concal.bank.update.progress import Clock
+from concal.bank.version import Version
 from concal.data.check import check_period
 from concal.errors import ConcalError
 from concal.spec import Spec
@@ -33,7 +37,7 @@ NAMES = [f"P{k}" for k in range(6)]
 ITEMS = 14
 FORMULAS = {"A": "~ scale(length)", "B": "~ scale(length) + C(kind)"}
 
-WRITES = ["add", "combine", "retract", "rereference"]
+WRITES = ["add", "combine", "retract", "rereference", "exclude", "split"]
 name = st.sampled_from(NAMES)
 first = st.sampled_from(range(0, ITEMS, 2))
 seed = st.integers(0, 2)
@@ -60,17 +64,28 @@ def responses(period: str, first: int, seed: int) -> pl.DataFrame:
 
 
 def rebuilt(bank: Bank, path: Path) -> Bank:
-    """A bank made afresh from the same calibrations, coding and item tables, in the same order, under the same spec."""
+    """A bank made afresh from the same calibrations, coding, item tables and acts, in the same order and spec."""
     fresh = Bank.create(path, bank.spec)
-    periods = Periods.of(bank._store, bank.snapshot)
+    decide(fresh, bank.snapshot.acts)  # they rest until their periods are there
+    stored = Periods(bank._store, bank.snapshot.periods)
     for period in bank.period_names:
-        items = periods.reader(period).frame("items")
-        states = {k: v for k, v in periods.coding(period).items() if v is not None}
-        fresh.add_calibration(bank.calibration(period), design_states=states, items=items)
+        items = stored.reader(period).frame("items")
+        states = {k: v for k, v in stored.coding(period).items() if v is not None}
+        fresh.add_calibration(stored.calibration(period), design_states=states, items=items)
     return fresh
 
 
-def assert_same(bank: Bank, fresh: Bank, tolerance: float) -> None:
+def decide(bank: Bank, acts: tuple[Act, ...]) -> None:
+    """All acts at once, unchecked."""
+
+    def contribute(head: Snapshot, spec: Spec, _: Any) -> Change:
+        return Change("decide", spec, head.periods, acts)
+
+    make_next_version(bank._store, contribute, reason="", clock=Clock(None))
+    bank.refresh()
+
+
+def assert_same(bank: Version, fresh: Version, tolerance: float) -> None:
     left, right = Periods.of(bank._store, bank.snapshot), Periods.of(fresh._store, fresh.snapshot)
     assert bank.reference == fresh.reference
     assert bank.design_states() == fresh.design_states()
@@ -173,6 +188,46 @@ class History(RuleBasedStateMachine):
         period = data.draw(st.sampled_from(self.bank.period_names))
         self.attempt(lambda: self.bank.rereference(period))
 
+    @precondition(lambda self: self.bank.period_names)
+    @rule(data=st.data(), period=name)
+    def exclude(self, data: st.DataObject, period: str) -> None:
+        item = data.draw(st.sampled_from(self.answered()))
+        self.attempt(lambda: self.bank.exclude(item, period))
+
+    @precondition(lambda self: any(act.kind == "exclude" for act in self.bank.snapshot.acts))
+    @rule(data=st.data())
+    def include(self, data: st.DataObject) -> None:
+        act = data.draw(st.sampled_from([act for act in self.bank.snapshot.acts if act.kind == "exclude"]))
+        self.attempt(lambda: self.bank.include(act.item, act.periods[0]))
+
+    @precondition(lambda self: self.bank.period_names)
+    @rule(data=st.data(), periods=st.lists(name, min_size=1, max_size=2, unique=True), onwards=st.booleans())
+    def split(self, data: st.DataObject, periods: list[str], onwards: bool) -> None:
+        item = data.draw(st.sampled_from(self.answered()))
+        self.attempt(lambda: self.bank.split(item, periods, onwards=onwards))
+
+    @precondition(lambda self: any(act.kind == "split" for act in self.bank.snapshot.acts))
+    @rule(data=st.data())
+    def join(self, data: st.DataObject) -> None:
+        act = data.draw(st.sampled_from([act for act in self.bank.snapshot.acts if act.kind == "split"]))
+        self.attempt(lambda: self.bank.join(act.new_id))
+
+    @precondition(lambda self: self.bank.period_names)
+    @rule(data=st.data())
+    def do_and_undo(self, data: st.DataObject) -> None:
+        """An act and its opposite leave every number as it was."""
+        before, item = self.bank.at(self.bank.version), data.draw(st.sampled_from(self.answered()))
+        period = data.draw(st.sampled_from(self.bank.period_names))
+        if self.attempt(lambda: self.bank.exclude(item, period)):
+            self.bank.include(item, period)
+        if self.attempt(lambda: self.bank.split(item, period, new_id="another")):
+            self.bank.join("another")
+        assert_same(self.bank, before, 1e-12)
+
+    def answered(self) -> list[str]:
+        groups = self.bank.consensus(joint=False).groups.values()
+        return [i for g in groups for i, n in zip(g.item_ids, g.n_periods, strict=True) if n > 0]
+
     @rule(
         name=name, first=first, seed=seed, formula=formula, what=st.sampled_from(WRITES), other=name,
         other_first=first, other_half_life=st.sampled_from([None, 2.5]), other_formula=formula,
@@ -193,6 +248,8 @@ class History(RuleBasedStateMachine):
                 elif what == "combine":
                     second.combine(half_life=other_half_life)
                     self.half_life = other_half_life
+                elif what in ("exclude", "split"):
+                    getattr(second, what)("v03", other)
                 else:
                     getattr(second, what)(other)
             return fake_calibrator(*arguments, **options)

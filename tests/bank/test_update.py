@@ -387,6 +387,6 @@ def test_priors_from_the_bank(tmp_path: Path) -> None:
         bank.combine(method=method)
         assert np.isfinite(bank.consensus().groups["essay"].mean).all()
     before = bank.version
-    with pytest.raises(DataError, match=r"all its periods were calibrated with priors"):
+    with pytest.raises(DataError, match=r"was calibrated with priors from the bank"):
         bank.retract("Q1")
     assert bank.version == before

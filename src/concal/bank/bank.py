@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from concal.bank.store.parquet import write_bytes
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction, add_release, create_store
 from concal.bank.store.upkeep import Pruned, Verification, prune, verify
-from concal.bank.update import add, change
+from concal.bank.update import add, change, decide
 from concal.bank.update.add import Calibrator
 from concal.bank.update.progress import Progress, Update
 from concal.bank.update.spec import spec_bytes, with_consensus
@@ -217,6 +217,54 @@ class Bank(Version):
     def rereference(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
         """Put everything on another period's metric: all periods are linked to it, nothing is calibrated again."""
         return self._moved(change.rereference(self._store, period, reason=reason, progress=progress))
+
+    # acts on single items
+
+    def exclude(self, item: str, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
+        """What a period says about an item does not count from this version on; `include` undoes it.
+
+        The item is no anchor of that period either, so its link follows. Refused for an item's last period.
+        """
+        return self._moved(decide.exclude(self._store, item, period, reason=reason, progress=progress))
+
+    def include(self, item: str, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
+        """Let a period's factor of an item count again: the opposite of `exclude`."""
+        return self._moved(decide.include(self._store, item, period, reason=reason, progress=progress))
+
+    def split(
+        self,
+        item: str,
+        periods: str | Sequence[str],
+        *,
+        new_id: str | None = None,
+        onwards: bool | None = None,
+        reason: str = "",
+        progress: Progress | None = None,
+    ) -> Update:
+        """In these periods the item is another one, under an id of its own; `join` undoes it.
+
+        Parameters
+        ----------
+        item
+            As the bank calls it.
+        periods
+            One or several; all of an item's periods cannot be split off.
+        new_id
+            Default: ``item@period`` with the first of the periods.
+        onwards
+            Also in every period after the first of these, those that will be added later included. Default: when one
+            period is given.
+        reason, progress
+            As in `add`.
+        """
+        asked = [periods] if isinstance(periods, str) else list(dict.fromkeys(periods))
+        goes_on = len(asked) == 1 if onwards is None else onwards
+        done = decide.split(self._store, item, asked, new_id=new_id, onwards=goes_on, reason=reason, progress=progress)
+        return self._moved(done)
+
+    def join(self, new_id: str, *, reason: str = "", progress: Progress | None = None) -> Update:
+        """Put an item that was split off back: the opposite of `split`."""
+        return self._moved(decide.join(self._store, new_id, reason=reason, progress=progress))
 
     def _moved(self, done: Update) -> Update:
         self._snapshot = self._store.snapshot(done.version)

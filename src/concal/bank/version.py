@@ -12,10 +12,18 @@ import polars as pl
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
-from concal.bank.tables.calibration import read_item_draws
-from concal.bank.tables.responses import read_period_data, read_persons
+from concal.bank.tables.responses import read_persons
 from concal.bank.tables.results import read_consensus, read_totals
-from concal.bank.tables.views import history_table, item_table, link_table, period_table, wanted_items, wide_items
+from concal.bank.tables.views import (
+    act_table,
+    history_table,
+    item_table,
+    link_table,
+    period_table,
+    wanted_items,
+    wide_items,
+)
+from concal.bank.update.acts import Acts, in_words
 from concal.bank.update.coding import design_rows, merged_coding, unanswered_items
 from concal.bank.update.evidence import evidence_of
 from concal.bank.update.periods import Periods
@@ -39,6 +47,7 @@ if TYPE_CHECKING:
     import xarray
 
     from concal.bank.exchange.export import Exported
+    from concal.combine.drift.alarms import Alarm
     from concal.combine.drift.drift import Drift
 
 
@@ -163,7 +172,7 @@ class Version:
         return self.link(period).anchors
 
     def drift(self, fdr: float | None = None) -> pl.DataFrame:
-        """Items whose period posterior departs from the consensus of their other periods, worst first."""
+        """Items against their other periods, those that moved first, by consequence for scores."""
         return self.drift_result(fdr).items
 
     def drift_result(self, fdr: float | None = None) -> Drift:
@@ -173,6 +182,18 @@ class Version:
         spec = self.consensus_spec
         consensus = self.consensus(joint=False)
         return find_drift(self.placed(), consensus, fdr=fdr or spec.drift_fdr, half_life=spec.half_life)
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What contradicts itself in this version: consensus, drift, periods, links; see `docs/drift.md`."""
+        from concal.combine.drift.alarms import raise_alarms
+
+        if not self._snapshot.periods:
+            return ()
+        return raise_alarms(self.placed(), self.consensus(joint=False), self.consensus_spec)
+
+    def acts(self) -> pl.DataFrame:
+        """What was decided about single items, oldest first: kind, item, periods, new_id, reason, idle."""
+        return act_table(Acts(self._snapshot.acts, self.period_names))
 
     def history(self) -> pl.DataFrame:
         """One row per version up to this one."""
@@ -194,6 +215,7 @@ class Version:
             "periods": list(self.period_names),
             "releases": {r.name: r.snapshot for r in self._store.releases().values()},
             "evaluations": sorted(snapshot.evaluations),
+            "acts": [in_words(act) for act in snapshot.acts],
         }
         if snapshot.periods:
             consensus = self.consensus(joint=False)
@@ -219,7 +241,7 @@ class Version:
 
     def period_draws(self, period: str, ids: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
         """Draws of some items in one period, on its own metric: (chain, draw, parameter) by item."""
-        return dict(read_item_draws(self._periods.reader(period), list(ids)))
+        return dict(self._periods.item_draws(period, ids))
 
     def predict(self, items: Table) -> pl.DataFrame:
         """Parameters for items nobody has answered, from their features; columns as in `items`.
@@ -263,7 +285,7 @@ class Version:
 
     def period_data(self, period: str) -> PeriodData:
         """A period's responses as they were calibrated (needs a period added with its responses kept)."""
-        return read_period_data(self._periods.reader(period), period)
+        return self._periods.data(period)
 
     # evaluations and releases
 

@@ -15,6 +15,7 @@ COMMAND_MODULES = [
     "concal.cli.simulate",
     "concal.cli.check",
     "concal.cli.bank",
+    "concal.cli.decide",
     "concal.cli.look",
     "concal.cli.evaluate",
     "concal.cli.report",

@@ -114,7 +114,7 @@ def add(
             done = opened.add_calibration(
                 calibration, design_states=states, replace=replace, reason=reason, progress=report
             )
-    _tell(done, as_json)
+    tell(done, as_json)
 
 
 def _read_spec(path: Path | None) -> Any:
@@ -142,7 +142,8 @@ def update_data(done: Update) -> dict[str, Any]:
     }
 
 
-def _tell(done: Update, as_json: bool) -> None:
+def tell(done: Update, as_json: bool) -> None:
+    """Say what an update did."""
     data = update_data(done)
     if as_json:
         print_json(data)
@@ -167,7 +168,7 @@ def retract(bank: BankArgument, period: PeriodArgument, reason: ReasonOption = "
 
     with shown_progress(not as_json, resumes=False) as report:
         done = Bank(bank).retract(period, reason=reason, progress=report)
-    _tell(done, as_json)
+    tell(done, as_json)
 
 
 def combine(
@@ -207,7 +208,7 @@ def combine(
         done = Bank(bank).combine(
             method=None if method is None else method.value, reason=reason, progress=report, **options
         )
-    _tell(done, as_json)
+    tell(done, as_json)
 
 
 def rereference(
@@ -221,7 +222,7 @@ def rereference(
 
     with shown_progress(not as_json, resumes=False) as report:
         done = Bank(bank).rereference(period, reason=reason, progress=report)
-    _tell(done, as_json)
+    tell(done, as_json)
 
 
 def release(

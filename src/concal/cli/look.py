@@ -22,7 +22,8 @@ def register(app: typer.Typer) -> None:
         app.command(command.__name__)(command)
 
 
-def _open(bank: Path, at: str | None) -> Version:
+def open_version(bank: Path, at: str | None) -> Version:
+    """The newest version of a bank, or the one asked for."""
     from concal.bank.bank import Bank
 
     opened = Bank(bank)
@@ -38,7 +39,7 @@ def show(bank: BankArgument, at: AtOption = None, as_json: JsonOption = False) -
 
     Example: concal show bank
     """
-    found = _open(bank, at).show()
+    found = open_version(bank, at).show()
     if as_json:
         print_json(found)
         return
@@ -66,7 +67,7 @@ def items(
     """
     from concal.bank.tables.views import wanted_items
 
-    opened = _open(bank, at)
+    opened = open_version(bank, at)
     table = wanted_items(opened.parameters(), ids or None) if natural else opened.items(ids or None)
     show_table(table, title="Items", as_json=as_json, to=to)
 
@@ -76,7 +77,7 @@ def periods(bank: BankArgument, at: AtOption = None, to: ToOption = None, as_jso
 
     Example: concal periods bank
     """
-    show_table(_open(bank, at).periods(), title="Periods", as_json=as_json, to=to)
+    show_table(open_version(bank, at).periods(), title="Periods", as_json=as_json, to=to)
 
 
 def links(
@@ -93,7 +94,7 @@ def links(
 
     Example: concal links bank --period 2026Q2
     """
-    opened = _open(bank, at)
+    opened = open_version(bank, at)
     table = opened.links() if period is None else opened.anchors(period)
     show_table(table, title="Links" if period is None else f"Anchors of {period}", as_json=as_json, to=to)
 
@@ -106,11 +107,13 @@ def drift(
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Items that moved in some period against their other periods.
+    """Items that moved, in the periods they moved in, by what it means for scores.
+
+    `concal exclude` and `concal split` act on them.
 
     Example: concal drift bank
     """
-    table = _open(bank, at).drift(fdr)
+    table = open_version(bank, at).drift(fdr)
     if not everything and "drifted" in table.columns:
         table = table.filter(table["drifted"])
     show_table(table, title="Drift", as_json=as_json, to=to)
@@ -121,7 +124,7 @@ def history(bank: BankArgument, to: ToOption = None, as_json: JsonOption = False
 
     Example: concal history bank
     """
-    show_table(_open(bank, None).history(), title="History", as_json=as_json, to=to)
+    show_table(open_version(bank, None).history(), title="History", as_json=as_json, to=to)
 
 
 def predict(
@@ -135,4 +138,4 @@ def predict(
 
     Example: concal predict bank new_items.csv
     """
-    show_table(_open(bank, at).predict(new), title="Predicted", as_json=as_json, to=to)
+    show_table(open_version(bank, at).predict(new), title="Predicted", as_json=as_json, to=to)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
 
 from concal.calibrate.result import Calibration
+from concal.combine.drift.alarms import Alarm
 from concal.combine.result import Consensus
 from concal.data.linkage import Linkage
 from concal.evaluate.result import Evaluation
@@ -40,13 +41,17 @@ def attention(
     evaluation: Evaluation | None,
     *,
     version: int,
+    alarms: Sequence[Alarm] = (),
+    acts: pl.DataFrame | None = None,
     max_fallback: float = 0.05,
 ) -> tuple[Notice, ...]:
     """Everything the stages warned about, and what only the whole bank shows; problems first.
 
-    Above the share `max_fallback` of answered items in the population fallback the periods are called too thin.
+    `alarms` are the bank's contradictions (`Version.alarms`), `acts` its decisions (`Version.acts`). Above the share
+    `max_fallback` of answered items in the population fallback the periods are called too thin.
     """
-    found = list(_calibrations(calibrations))
+    found = [Notice("problem", alarm.section, alarm.text) for alarm in alarms]
+    found += _calibrations(calibrations)
     found += [Notice("doubt", "links", f"{p}: {text}") for p, link in links.items() for text in link.warnings]
     if linkage is not None:
         found += [Notice("problem", "data", text) for text in linkage.problems()]
@@ -62,8 +67,17 @@ def attention(
         )
     moved = drifted(drift)
     if moved.height:
-        n = moved["item_id"].n_unique()
-        found.append(Notice("doubt", "drift", f"{n:,} {'item' if n == 1 else 'items'} drifted in at least one period"))
+        n, first = moved["item_id"].n_unique(), moved.row(0, named=True)
+        found.append(
+            Notice(
+                "doubt",
+                "drift",
+                f"{n:,} {'item' if n == 1 else 'items'} drifted in at least one period; most consequential: "
+                f"{first['item_id']!r} in {first['period']!r} ({first['direction']}, {abs(first['score_shift']):.2f} "
+                "in the expected score); `concal exclude` or `concal split` acts on them",
+            )
+        )
+    found += _resting(acts)
     if evaluation is None:
         found.append(Notice("doubt", "agreement", "no pooled fit to compare with yet; `concal evaluate` makes one"))
     elif evaluation.version is not None and evaluation.version + 1 < version:
@@ -80,8 +94,19 @@ def attention(
 
 
 def drifted(drift: pl.DataFrame) -> pl.DataFrame:
-    """The rows of a drift table that passed the false-discovery threshold."""
+    """The rows of a drift table in which an item moved."""
     return drift.filter(pl.col("drifted")) if "drifted" in drift.columns else drift.clear()
+
+
+def _resting(acts: pl.DataFrame | None) -> Iterator[Notice]:
+    """Acts that name periods the bank does not have."""
+    for row in acts.filter(pl.col("idle")).iter_rows(named=True) if acts is not None else ():
+        yield Notice(
+            "doubt",
+            "drift",
+            f"{row['act']} of {row['item_id']!r} in {row['periods']} rests, because the bank has no such period; it "
+            f"holds again when one comes (`concal {row['act']} --undo` forgets it)",
+        )
 
 
 def _calibrations(calibrations: Mapping[str, Calibration]) -> Iterator[Notice]:

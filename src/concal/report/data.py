@@ -13,6 +13,7 @@ from concal import metric
 from concal.bank.bank import Bank
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
+from concal.combine.drift.alarms import raise_alarms
 from concal.combine.factors.period import PeriodFactors
 from concal.combine.result import Consensus
 from concal.errors import BankError
@@ -78,7 +79,7 @@ class ReportInput:
     dimensions : tuple of str
     notices : tuple of Notice
     changes, history, periods, linkage, shared, exposure, convergence, rhat, worst, links, anchors, sources : DataFrame
-    drift : DataFrame
+    drift, drift_periods, acts : DataFrame
         As the functions of bank, data and evaluate that they are named after give them.
     ability_histogram, abilities : DataFrame
     clouds : dict of (period, dimension) -> (A, B)
@@ -112,6 +113,8 @@ class ReportInput:
     anchors: pl.DataFrame
     sources: pl.DataFrame
     drift: pl.DataFrame
+    drift_periods: pl.DataFrame
+    acts: pl.DataFrame
     ability_histogram: pl.DataFrame
     abilities: pl.DataFrame
     clouds: Mapping[tuple[str, str], tuple[Array, Array]]
@@ -128,7 +131,8 @@ def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
     if bank.reference is None:
         raise BankError(f"bank {str(bank.path)!r} has no period yet; there is nothing to report")
     compared = stored_evaluation(bank, evaluation) if evaluation in bank.evaluations() else None
-    consensus, plan, drift = bank.consensus(joint=False), bank.linkage(), bank.drift()
+    consensus, plan, found = bank.consensus(joint=False), bank.linkage(), bank.drift_result()
+    drift = found.items
     assert plan is not None
     calibrations: dict[str, Calibration] = {}
     by_period: dict[str, dict[str, PeriodItems]] = {}
@@ -148,7 +152,17 @@ def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
         changed=changed,
         changes=changes,
         dimensions=bank.spec.bank.dimensions,
-        notices=attention(calibrations, links, consensus, plan, drift, compared, version=bank.version),
+        notices=attention(
+            calibrations,
+            links,
+            consensus,
+            plan,
+            drift,
+            compared,
+            version=bank.version,
+            acts=bank.acts(),
+            alarms=raise_alarms(bank.placed(), consensus, bank.consensus_spec, found),
+        ),
         history=bank.history(),
         periods=bank.periods(),
         linkage=plan.table(),
@@ -161,13 +175,15 @@ def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
         anchors=_anchors(links),
         sources=source_table(consensus),
         drift=drift,
+        drift_periods=found.periods,
+        acts=bank.acts(),
         ability_histogram=ability_histogram(calibrations, in_force),
         abilities=ability_table(calibrations, in_force),
         clouds=_clouds(links),
         consensus=consensus,
         curves={name: score_curves(group, THETA) for name, group in consensus.groups.items()},
         by_period=by_period,
-        flags=_flags(consensus, drift),
+        flags=_flags(consensus, drift, bank.acts()),
         evaluation=compared,
     )
 
@@ -244,7 +260,7 @@ def _clouds(links: Mapping[str, Link]) -> dict[tuple[str, str], tuple[Array, Arr
     return clouds
 
 
-def _flags(consensus: Consensus, drift: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+def _flags(consensus: Consensus, drift: pl.DataFrame, acts: pl.DataFrame) -> dict[str, tuple[str, ...]]:
     """What is worth knowing about single items, in words."""
     found: dict[str, list[str]] = {}
     for group in consensus.groups.values():
@@ -256,4 +272,11 @@ def _flags(consensus: Consensus, drift: pl.DataFrame) -> dict[str, tuple[str, ..
     if drift.width:
         for item, period, way in drifted(drift).select("item_id", "period", "direction").iter_rows():
             found.setdefault(item, []).append(f"drift in {period}: {way}")
+    for act in acts.filter(~pl.col("idle")).iter_rows(named=True):
+        why = f": {act['reason']}" if act["reason"] else ""
+        if act["act"] == "exclude":
+            found.setdefault(act["item_id"], []).append(f"excluded in {act['periods']}{why}")
+        else:
+            found.setdefault(act["item_id"], []).append(f"{act['new_id']} in {act['periods']}{why}")
+            found.setdefault(act["new_id"], []).append(f"split from {act['item_id']}{why}")
     return {item: tuple(dict.fromkeys(texts)) for item, texts in found.items()}

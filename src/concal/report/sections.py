@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -63,6 +63,15 @@ _WORDS = {
     "rhat": "R-hat",
     "ess_bulk": "bulk ESS",
     "item_id": "item",
+    "new_id": "new id",
+    "mean_d_shift": "mean shift of d",
+    "mean_score_shift": "mean shift of the score",
+    "inflation_low": "expected from",
+    "inflation_high": "to",
+    "score_shift": "shift of the score",
+    "score_size": "size of the shift",
+    "item_q_value": "q, item",
+    "movers": "moved in",
     "dropped_by": "dropped by",
     "displacement_sd": "± (displacement)",
     "influence_A": "influence on A",
@@ -134,6 +143,8 @@ def tables(data: ReportInput) -> dict[str, Any]:
         "links": printed(data.links),
         "sources": printed(data.sources),
         "abilities": printed(data.abilities),
+        "acts": printed(data.acts) if data.acts.height else None,
+        "drift_periods": printed(data.drift_periods),
         "history": printed(_with_moments(data.history.reverse().head(10), "written")),
         "changes": printed(data.changes) if data.changes.height else None,
     }
@@ -194,6 +205,7 @@ def figures(data: ReportInput) -> tuple[dict[str, Any], str]:
         "ids": block.text(ids),
         "groups": _groups(data, block),
         "flags": {str(k): list(data.flags[item]) for k, item in enumerate(ids) if item in data.flags},
+        "movers": _movers(data.drift, {item: k for k, item in enumerate(ids)}),
         "clouds": [
             {"period": period, "dimension": dimension, "A": block.numbers(A), "B": block.numbers(B)}
             for (period, dimension), (A, B) in data.clouds.items()
@@ -212,6 +224,16 @@ def figures(data: ReportInput) -> tuple[dict[str, Any], str]:
         content["pairs"] = _pairs(data.evaluation.pairs, block)
         content["frames"]["agreement"] = block.frame(data.evaluation.agreement)
     return content, block.encoded()
+
+
+def _movers(drift: pl.DataFrame, place: Mapping[str, int]) -> dict[str, list[str]]:
+    """Periods in which an item moved, by its place among the ids."""
+    found: dict[str, list[str]] = {}
+    moved = drifted(drift)
+    for item, period in moved.select("item_id", "period").iter_rows() if moved.height else ():
+        if item in place:
+            found.setdefault(str(place[item]), []).append(period)
+    return found
 
 
 def _groups(data: ReportInput, block: Block) -> list[dict[str, Any]]:
@@ -275,8 +297,10 @@ def _shown_anchors(anchors: pl.DataFrame) -> pl.DataFrame:
 
 
 def _shown_tests(drift: pl.DataFrame) -> pl.DataFrame:
-    """The tests a figure shows: those with the smallest p-values."""
+    """The tests a figure shows: those that drifted, and of the others those with the smallest p-values."""
     wanted = ("item_id", "period", "score_shift", "distance", "drifted")
+    if "drifted" in drift.columns:
+        drift = drift.sort(~pl.col("drifted"), "p_value", maintain_order=True)
     return drift.head(MOST_TESTS).select([name for name in wanted if name in drift.columns])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
@@ -77,6 +77,17 @@ class PeriodEntry(_Part):
     info: dict[Key, Scalar] = Field(default_factory=dict, description="What a table of periods shows.")
 
 
+class Act(_Part):
+    """What people decided about an item: data, on which a version depends as it does on its periods and spec."""
+
+    kind: Literal["exclude", "split"]
+    item: str = Field(min_length=1, description="Split: as the bank called it then. Exclude: as the period calls it.")
+    periods: tuple[Name, ...] = Field(min_length=1)
+    onwards: bool = Field(default=False, description="Also every period after the first of these that is present.")
+    new_id: str = Field(default="", description="Split: what the item is called in these periods.")
+    reason: str = ""
+
+
 class Parent(_Part):
     """The snapshot this one was built on."""
 
@@ -100,6 +111,7 @@ class Snapshot(_Part):
     spec: FileEntry
     reference: Name | None = None
     periods: dict[Name, PeriodEntry] = Field(default_factory=dict)
+    acts: tuple[Act, ...] = Field(default=(), description="In the order they were made.")
     state: Files = Field(default_factory=dict, description="Consensus and totals.")
     totals_key: str = Field(default="", description="Hash of what went into the totals.")
     evaluations: dict[Name, Files] = Field(default_factory=dict)

@@ -8,6 +8,7 @@ import numpy as np
 import polars as pl
 
 from concal.bank.store.manifest import Release, Snapshot
+from concal.bank.update.acts import Acts
 from concal.combine.result import Consensus, GroupConsensus
 from concal.errors import BankError, first_few
 from concal.link.result import Link
@@ -139,6 +140,26 @@ def link_table(found: pl.DataFrame, links: Mapping[str, Link]) -> pl.DataFrame:
         "period": pl.String, "dimension": pl.String, "reference": pl.String, "A": pl.Float64, "A_sd": pl.Float64,
         "B": pl.Float64, "B_sd": pl.Float64, "candidates": pl.Int64, "anchors": pl.Int64,
         "effective_anchors": pl.Float64, "path": pl.String,
+    }  # fmt: skip
+    return pl.DataFrame(rows, schema=schema)
+
+
+def act_table(acts: Acts) -> pl.DataFrame:
+    """One row per act; idle: none of the periods it names is in the bank, so it does nothing."""
+    rows = [
+        {
+            "act": act.kind,
+            "item_id": act.item,
+            "periods": ", ".join(act.periods) + (" and later" if act.onwards else ""),
+            "new_id": act.new_id or None,
+            "reason": act.reason,
+            "idle": acts.idle(act),
+        }
+        for act in acts.acts
+    ]
+    schema = {
+        "act": pl.String, "item_id": pl.String, "periods": pl.String, "new_id": pl.String, "reason": pl.String,
+        "idle": pl.Boolean,
     }  # fmt: skip
     return pl.DataFrame(rows, schema=schema)
 

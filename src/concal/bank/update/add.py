@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace as changed
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,6 +14,7 @@ from concal.bank.store.manifest import PeriodEntry, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
+from concal.bank.update.acts import Acts
 from concal.bank.update.check import check, refuse_known, refuse_overlap
 from concal.bank.update.new_period import NewPeriod, keep_calibration, new_period
 from concal.bank.update.next_version import Change, make_next_version
@@ -75,7 +77,7 @@ def add(
     run = calibrator or _engine()
     data = checked.data
     if used.calibration.prior == "bank" and head.periods:
-        data = guide_period(data, _known(store, head, period))
+        data = guide_period(data, _known(store, head, data))
     shelf = Shelf(store, period, fingerprint(data, used, seed, getattr(run, "__qualname__", type(run).__name__)))
     try:
         with clock.stage("calibrate"):
@@ -155,7 +157,8 @@ def _commit(
     assert made.consensus is not None
     convergence = new.calibration.convergence
     doubts = checked.warnings if checked is not None else ()
-    warnings = (*doubts, *convergence.warnings, *made.link.warnings, *made.consensus.warnings)
+    raised = tuple(alarm.text for alarm in made.alarms)
+    warnings = (*raised, *doubts, *convergence.warnings, *made.link.warnings, *made.consensus.warnings)
     return Update(
         version=made.snapshot.number,
         action=made.snapshot.action,
@@ -170,13 +173,15 @@ def _commit(
     )
 
 
-def _known(store: Store, head: Snapshot, period: str) -> dict[str, GroupConsensus]:
-    """What the bank knows, by group; a replaced period that told a group's population goes on telling it."""
+def _known(store: Store, head: Snapshot, data: PeriodData) -> dict[str, GroupConsensus]:
+    """What the bank knows, by group, under the ids of the period; a replaced one goes on telling its populations."""
     known = dict(read_consensus(FolderReader(store, head.state), joint=False).groups)
-    if period in head.periods:
-        old = Periods.of(store, head).factors(period).groups
+    if data.period in head.periods:
+        old = Periods.of(store, head).factors(data.period).groups
         known = {name: group for name, group in known.items() if name not in old or old[name].guided}
-    return known
+    ids = [item for group in data.groups.values() for item in group.item_ids]
+    by = Acts(head.acts, head.ordered_periods()).with_period(data.period).adjustment(data.period, ids)
+    return {name: changed(g, item_ids=tuple(by.stored(i) or "" for i in g.item_ids)) for name, g in known.items()}
 
 
 def _engine() -> Calibrator:

@@ -19,11 +19,11 @@ def retract(store: Store, period: str, *, reason: str = "", progress: Progress |
     """Take a period out; see `Bank.retract`."""
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
-        _known_period(head, period)
+        known_period(head, period)
         left = {name: entry for name, entry in head.periods.items() if name != period}
         return Change(f"retract {period}", spec, left)
 
-    return _update(store, contribute, period, reason, progress)
+    return update(store, contribute, period, reason, progress)
 
 
 def recombine(
@@ -37,34 +37,36 @@ def recombine(
             raise BankError("the bank has no period yet; add one first")
         return Change(f"combine {shown}".strip(), with_consensus(spec, options), head.periods)
 
-    return _update(store, contribute, None, reason, progress)
+    return update(store, contribute, None, reason, progress)
 
 
 def rereference(store: Store, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
     """Make another period the reference; see `Bank.rereference`."""
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
-        _known_period(head, period)
+        known_period(head, period)
         return Change(f"rereference {period}", with_reference(spec, period), head.periods)
 
-    return _update(store, contribute, period, reason, progress)
+    return update(store, contribute, period, reason, progress)
 
 
-def _known_period(head: Snapshot, period: str) -> None:
+def known_period(head: Snapshot, period: str) -> None:
+    """Refuse a period that is not there."""
     if period not in head.periods:
         raise BankError(f"there is no period {period!r}; periods: {first_few(head.ordered_periods()) or 'none'}")
 
 
-def _update(
+def update(
     store: Store, contribute: Contribution, period: str | None, reason: str, progress: Progress | None
 ) -> Update:
+    """Commit a contribution that brings no period."""
     clock = Clock(progress)
     made = make_next_version(store, contribute, reason=reason, clock=clock)
     return Update(
         version=made.snapshot.number,
         action=made.snapshot.action,
         period=period,
-        warnings=made.consensus.warnings if made.consensus is not None else (),
+        warnings=(*(alarm.text for alarm in made.alarms), *(made.consensus.warnings if made.consensus else ())),
         consensus=made.consensus,
         relinked=made.relinked,
         seconds=dict(clock.seconds),

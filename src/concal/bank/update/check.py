@@ -10,6 +10,7 @@ from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.responses import read_persons
+from concal.bank.update.acts import NOTHING
 from concal.bank.update.coding import merged_coding
 from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import Periods
@@ -66,10 +67,17 @@ def check(
 ) -> CheckedPeriod:
     """Check a period against what the bank knows: features, examinees, items."""
     others = periods.only(name for name in periods if name != period)
-    earlier = None
+    earlier, by = None, NOTHING
     if others.entries:
-        persons = read_responses(responses, wide=wide).rows["person_id"].drop_nulls().unique()
-        earlier = returning(persons, (others.reader(name) for name in others))
+        rows = read_responses(responses, wide=wide).rows
+        earlier = returning(rows["person_id"].drop_nulls().unique(), (others.reader(name) for name in others))
+        ids = rows["item_id"].drop_nulls().unique().to_list()
+        by = periods.acts.with_period(period).adjustment(period, map(str, ids))
+
+    def as_called_here(name: str) -> dict[str, list[str]]:
+        """An earlier period's items under the ids the new one has for them, where splits go on."""
+        found = others.answered(name).items()
+        return {dimension: [i for item in ids if (i := by.stored(item)) is not None] for dimension, ids in found}
 
     def checked(known: list[str]) -> CheckedPeriod:
         return check_period(
@@ -79,7 +87,7 @@ def check(
             period=period,
             design_states=merged_coding(others),
             earlier_persons=earlier,
-            earlier_items={name: others.answered(name) for name in known} or None,
+            earlier_items={name: as_called_here(name) for name in known} or None,
             wide=wide,
         )
 

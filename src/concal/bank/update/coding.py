@@ -60,10 +60,10 @@ def catalogue(periods: Periods) -> pl.DataFrame:
     """item_id and group of the items of all item tables that no present period has calibrated; newest table first."""
     listed = pl.DataFrame(schema={"item_id": pl.String, "group": pl.String})
     for period in periods:
-        table = periods.reader(period).frame("items", ["item_id", "group"])
+        table = periods.listed(period).select("item_id", "group")
         listed = pl.concat([table, listed]).unique("item_id", keep="first", maintain_order=True)
     for period in periods:
-        listed = listed.join(periods.reader(period).frame("answered", ["item_id"]), on="item_id", how="anti")
+        listed = listed.join(periods.calibrated(period).select("item_id"), on="item_id", how="anti")
     return listed.sort("item_id")
 
 
@@ -90,7 +90,7 @@ def unanswered_items(periods: Periods) -> dict[str, NewItems]:
             continue
         rows: dict[str, np.ndarray[Any, Any]] = {}
         for period in reversed(list(periods)):
-            table = periods.reader(period).frame("items").filter(pl.col("group") == name)
+            table = periods.listed(period).filter(pl.col("group") == name)
             coded = _design_rows(table.join(left, on="item_id", how="semi"), name, state)
             rows |= coded
             left = left.filter(~pl.col("item_id").is_in(list(coded)))

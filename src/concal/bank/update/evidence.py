@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
@@ -20,7 +21,7 @@ def evidence_of(periods: Periods, totals: Callable[[], Totals]) -> Evidence:
     def linked_draws() -> Iterator[tuple[Calibration, Link]]:
         return ((periods.calibration(name), periods.link(name)) for name in periods)
 
-    return Evidence(lambda: [periods.placed(name) for name in periods], totals, linked_draws)
+    return Evidence(cache(lambda: [periods.placed(name) for name in periods]), totals, linked_draws)
 
 
 def sum_totals(periods: Periods, reference: str, half_life: float | None) -> Totals:

@@ -8,7 +8,7 @@ those before it. A link is kept under a key of everything it was made from: whil
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import polars as pl
@@ -67,7 +67,7 @@ class _Linker:
     def done(self) -> Periods:
         """The periods linked so far, oldest first."""
         ordered = {name: self.entries[name] for name in self.periods if name in self.entries}
-        return Periods(self.periods.store, ordered, self.periods.memory)
+        return replace(self.periods, entries=ordered)
 
     def in_turn(self, left: list[str]) -> Iterator[str]:
         """Those that share enough items first, asked one by one (the last one need not be), then the others."""

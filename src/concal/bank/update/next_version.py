@@ -1,8 +1,8 @@
 """The one way to the next version.
 
-A version is a function of its periods (their folders, in order) and its spec. An update contributes a change to these;
-reference, links, totals, unanswered items and consensus follow here, always in the same way. When another writer was
-faster, all of it is done again on the new head.
+A version is a function of its periods (their folders, in order), its spec and what was decided about single items (its
+acts). An update contributes a change to these; reference, links, totals, unanswered items and consensus follow here,
+always in the same way. When another writer was faster, all of it is done again on the new head.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from concal.bank.store.commit import commit, successor
 from concal.bank.store.folder import FolderWriter
-from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot
+from concal.bank.store.manifest import Act, FileEntry, PeriodEntry, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import write_consensus, write_totals
+from concal.bank.update.acts import Acts
 from concal.bank.update.coding import unanswered_items
 from concal.bank.update.evidence import evidence_of, next_totals, totals_key
 from concal.bank.update.link_periods import Made, link_periods
@@ -25,6 +26,7 @@ from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock
 from concal.bank.update.spec import read_spec, refuse_other_dimensions, spec_bytes
 from concal.combine.combine import consensus_of
+from concal.combine.drift.alarms import Alarm, raise_alarms
 from concal.combine.result import Consensus
 from concal.link.result import Link
 from concal.spec import Spec
@@ -42,11 +44,14 @@ class Change:
         Of the next version.
     periods : dict of name -> PeriodEntry
         Of the next version.
+    acts : tuple of Act or None
+        Of the next version; None: the head's.
     """
 
     action: str
     spec: Spec
     periods: Mapping[str, PeriodEntry]
+    acts: tuple[Act, ...] | None = None
 
 
 Contribution = Callable[[Snapshot, Spec, Transaction], Change]
@@ -55,12 +60,16 @@ Contribution = Callable[[Snapshot, Spec, Transaction], Change]
 
 @dataclass(frozen=True)
 class NextVersion:
-    """What was committed; `consensus` is None when no period is left, `link` is that of a new period."""
+    """What was committed; `consensus` is None when no period is left, `link` is that of a new period.
+
+    `alarms` are those of a method that looks at all periods; the others do not read the past to raise them.
+    """
 
     snapshot: Snapshot
     consensus: Consensus | None
     relinked: tuple[str, ...]
     link: Link | None
+    alarms: tuple[Alarm, ...] = ()
 
 
 def make_next_version(
@@ -99,17 +108,19 @@ def _build(
     spec, store = change.spec, transaction.store
     order = sorted(change.periods, key=lambda name: change.periods[name].position)
     memory = {} if new is None else {new.name: (new.calibration, new.factors)}
-    periods = Periods(transaction.view, {name: change.periods[name] for name in order}, memory)
+    acts = head.acts if change.acts is None else change.acts
+    entries = {name: change.periods[name] for name in order}
+    periods = Periods(transaction.view, entries, memory, Acts(acts, tuple(order)))
     reference = spec.bank.reference if spec.bank.reference in periods.entries else next(iter(order), None)
     consensus: Consensus | None = None
     state: dict[str, FileEntry] = {}
-    key, anew = "", tuple[str, ...]()
+    key, anew, raised = "", tuple[str, ...](), tuple[Alarm, ...]()
     if reference is not None:
         with clock.stage("link"):
             periods, anew = link_periods(periods, reference, spec, transaction, made)
         with clock.stage("combine"):
             key = totals_key(periods, reference, spec.consensus.half_life)
-            consensus, state = _combine(periods, reference, spec, head, transaction, clock)
+            consensus, state, raised = _combine(periods, reference, spec, head, transaction, clock)
     clock.tell("commit", 0.0)
     entries = dict(periods.entries)
     if new is not None:
@@ -123,19 +134,21 @@ def _build(
         spec=head.spec if spec == read_spec(store, head.spec) else _write_spec(spec, transaction),
         reference=reference,
         periods=entries,
+        acts=acts,
         state=state,
         totals_key=key,
     )
     others = tuple(name for name in anew if new is None or name != new.name)
-    return NextVersion(draft, consensus, others, periods.link(new.name) if new is not None else None)
+    return NextVersion(draft, consensus, others, periods.link(new.name) if new is not None else None, raised)
 
 
 def _combine(
     periods: Periods, reference: str, spec: Spec, head: Snapshot, transaction: Transaction, clock: Clock
-) -> tuple[Consensus, dict[str, FileEntry]]:
+) -> tuple[Consensus, dict[str, FileEntry], tuple[Alarm, ...]]:
     totals = next_totals(periods, reference, spec.consensus.half_life, head)
+    evidence = evidence_of(periods, lambda: totals)
     consensus = consensus_of(
-        evidence_of(periods, lambda: totals),
+        evidence,
         spec.consensus,
         items=unanswered_items(periods),
         progress=lambda share, message: clock.tell("combine", share, message),
@@ -143,7 +156,10 @@ def _combine(
     writer = FolderWriter(transaction, "consensus")
     write_consensus(writer, consensus)
     write_totals(writer, totals)
-    return consensus, writer.files
+    raised = tuple[Alarm, ...]()
+    if spec.consensus.method == "joint":  # it has read all periods
+        raised = raise_alarms(evidence.placed(), consensus, spec.consensus)
+    return consensus, writer.files, raised
 
 
 def _timed(entry: PeriodEntry, seconds: float) -> PeriodEntry:

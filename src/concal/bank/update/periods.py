@@ -6,17 +6,23 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import PeriodEntry, Snapshot
 from concal.bank.store.store import Store
-from concal.bank.tables.calibration import read_calibration
+from concal.bank.tables.calibration import read_calibration, read_item_draws
+from concal.bank.tables.responses import read_period_data
 from concal.bank.tables.results import read_factors, read_link
+from concal.bank.update.acts import NOTHING, Acts, Adjustment
+from concal.bank.update.adjust import adjust_calibration, adjust_data, adjust_factors, adjust_table
 from concal.calibrate.result import Calibration
 from concal.combine.combine import place
 from concal.combine.factors.period import PeriodFactors, Placed
+from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
 from concal.link.result import Link
 
@@ -34,16 +40,20 @@ class Periods:
         Oldest first.
     memory : dict of name -> (Calibration, PeriodFactors)
         What need not be read because it was just made.
+    acts : Acts
+        What was decided about single items; everything read below has it applied. Without them: as stored.
     """
 
     store: Store
     entries: Mapping[str, PeriodEntry]
     memory: Mapping[str, tuple[Calibration, PeriodFactors]] = field(default_factory=dict)
+    acts: Acts = field(default_factory=Acts)
 
     @classmethod
     def of(cls, store: Store, snapshot: Snapshot) -> Periods:
         """Those of a stored version."""
-        return cls(store, {name: snapshot.periods[name] for name in snapshot.ordered_periods()})
+        order = snapshot.ordered_periods()
+        return cls(store, {name: snapshot.periods[name] for name in order}, acts=Acts(snapshot.acts, order))
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.entries)
@@ -59,13 +69,21 @@ class Periods:
             raise BankError(f"there is no period {period!r}; periods: {first_few(list(self.entries)) or 'none'}")
         return FolderReader(self.store, self.entries[period].files)
 
+    def adjustment(self, period: str) -> Adjustment:
+        """What the acts do to a period; its items are looked up only if one may concern it."""
+        if not self.acts.concern(period):
+            return NOTHING
+        return self.acts.adjustment(period, self.reader(period).frame("answered", ["item_id"])["item_id"].to_list())
+
     def calibration(self, period: str) -> Calibration:
         """Its draws; stored ones are not kept in memory."""
-        return self.memory[period][0] if period in self.memory else read_calibration(self.reader(period))
+        found = self.memory[period][0] if period in self.memory else read_calibration(self.reader(period))
+        return adjust_calibration(found, self.adjustment(period))
 
     def factors(self, period: str) -> PeriodFactors:
         """What its responses said."""
-        return self.memory[period][1] if period in self.memory else read_factors(self.reader(period))
+        found = self.memory[period][1] if period in self.memory else read_factors(self.reader(period))
+        return adjust_factors(found, self.adjustment(period))
 
     def link(self, period: str) -> Link:
         """Its link to the reference."""
@@ -80,17 +98,38 @@ class Periods:
         """How it coded the features of its groups; None where draws came without saying so."""
         return self.reader(period).json("coding")
 
+    def calibrated(self, period: str) -> pl.DataFrame:
+        """item_id, group, dimension and n_responses of the items of its calibration."""
+        return adjust_table(self.reader(period).frame("answered"), self.adjustment(period))
+
+    def listed(self, period: str) -> pl.DataFrame:
+        """The item table it came with: item_id, group and the features its formulas read."""
+        return adjust_table(self.reader(period).frame("items"), self.adjustment(period))
+
     def answered(self, period: str) -> dict[str, list[str]]:
-        """Items with responses, by dimension."""
-        table = self.reader(period).frame("answered").filter(pl.col("n_responses") > 0)
+        """Items with responses that count, by dimension."""
+        table = self.calibrated(period).filter(pl.col("n_responses") > 0)
         return {
             str(key[0]): part["item_id"].to_list() for key, part in table.group_by("dimension", maintain_order=True)
         }
 
+    def data(self, period: str) -> PeriodData:
+        """Its responses, as far as they count."""
+        return adjust_data(read_period_data(self.reader(period), period), self.adjustment(period))
+
+    def item_draws(self, period: str, ids: Iterable[str]) -> dict[str, npt.NDArray[np.float32]]:
+        """Draws of some items on its own metric, by the bank's ids: (chain, draw, parameter)."""
+        adjustment = self.adjustment(period)
+        stored = {adjustment.stored(item): item for item in ids}
+        found = read_item_draws(self.reader(period), [item for item in stored if item is not None])
+        return {str(stored[item]): draws for item, draws in found.items()}
+
     def content_key(self, period: str) -> str:
-        """Hash of everything of its calibration that a link or the consensus depends on."""
+        """Hash of everything of its calibration that a link or the consensus depends on, acts included."""
         files = self.entries[period].files
-        return hash_of(sorted((key, e.sha256) for key, e in files.items() if key.startswith(_CONTENT)))
+        content = sorted((key, e.sha256) for key, e in files.items() if key.startswith(_CONTENT))
+        adjustment = self.adjustment(period)
+        return hash_of(content) if adjustment == NOTHING else hash_of(content, adjustment.key)
 
 
 def hash_of(*parts: Any) -> str:

@@ -1,14 +1,15 @@
-r"""Drift: each item's period against the consensus of its other periods, with false-discovery control.
+r"""Drift: items whose periods disagree, and in which of them the item moved, with false-discovery control over items.
 
-For a period's Gaussian factor (Q, h) on the reference metric, at the links in force, and N(mu, C) what the item's other
-periods and the population say, the displacement is tested in the directions the period knows about; its size is what
-the period alone would move the item by, :math:`(Q + \Omega)^{-1}(h - Q\mu)` with Omega the prior's precision, shown on
-the expected-score curve (positive: easier).
+First every item as a whole: do its periods' factors agree (`homogeneity`)? Then, for those that do not, the outlying
+periods (`movers`). Every period of an item is also shown against what its other periods that did not move, and the
+population, say: N(mu, C). The displacement is measured in the directions the period knows about; its size is what the
+period alone would move the item by, :math:`(Q + \Omega)^{-1}(h - Q\mu)` with Omega the prior's precision, shown on the
+expected-score curve (positive: easier) where the period's examinees are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,17 +18,21 @@ import polars as pl
 from scipy.stats import chi2
 
 from concal import metric
-from concal.combine.drift.displacement import displacement
+from concal.combine.drift.consequence import leave_out, score_change
+from concal.combine.drift.displacement import Displacement, displacement
+from concal.combine.drift.gather import Gathered, gather, in_force
+from concal.combine.drift.homogeneity import KnownParts, known_parts, test_agreement
+from concal.combine.drift.movers import find_movers
 from concal.combine.drift.others import Others, without_each
+from concal.combine.factors.gaussians import prior_in_phi
 from concal.combine.factors.period import Placed
 from concal.combine.factors.wobble import positive_part
 from concal.combine.gaussian import inverse, times
 from concal.combine.result import Consensus, GroupConsensus
-from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
-NODES = np.linspace(-3.0, 3.0, 25)
 LEAST_SLOPE = 0.05  # of the item's, that a displaced slope is shown with
+USUAL = 3.0  # normal deviates within which a period's median distance is expected
 
 
 @dataclass(frozen=True)
@@ -37,58 +42,78 @@ class Drift:
     Attributes
     ----------
     items : polars DataFrame
-        One row per item and period that could be tested: item_id, group, dimension, period, n_responses, distance (in
-        standard errors), df, p_value, q_value, drifted, direction, score_shift, score_size, d_shift, d_shift_sd,
-        log_a_shift, log_a_shift_sd, leave_out_log_A, leave_out_B (change of the period's link without the item).
+        One row per item and period that could be tested, those that drifted first and by `score_size`: item_id, group,
+        dimension, period, n_responses; the item as a whole: item_distance, item_df, item_p_value, item_q_value, movers
+        (its periods that moved, or null); drifted (this period is one of them), direction, and the period against the
+        others that did not move: distance (in standard errors), df, p_value, q_value, score_shift, score_size (mean and
+        root-mean-square change of the expected score over the period's examinees), d_shift, d_shift_sd, log_a_shift,
+        log_a_shift_sd, leave_out_log_A, leave_out_B (change of the period's link without the item).
     periods : polars DataFrame
         Per period and dimension: tested, drifted, mean_d_shift, mean_score_shift, inflation (median squared distance
-        over its expectation; about 1 when the uncertainties are right).
+        over its expectation; about 1 when the uncertainties are right), inflation_low, inflation_high (where it lies
+        in all but a few of a thousand cases, given the number of tests).
     """
 
     items: pl.DataFrame
     periods: pl.DataFrame
 
 
+@dataclass(frozen=True)
+class _Group:
+    """One group's factors, and whether each of its items is of one piece: X^2, its degrees of freedom and p-value."""
+
+    known: GroupConsensus
+    found: Gathered
+    parts: KnownParts
+    squared: Array
+    degrees: npt.NDArray[np.int64]
+    p_value: Array
+
+
 def find_drift(
     placed: Sequence[Placed], consensus: Consensus, *, fdr: float = 0.05, half_life: float | None = None
 ) -> Drift:
-    """Test every item seen in two or more periods, period by period.
+    """Test every item seen in two or more periods, and name the periods in which it moved.
 
     Parameters
     ----------
     placed : the periods the consensus was made of, in the same order
     consensus : Consensus
     fdr : float
-        False discovery rate over all tests.
+        False discovery rate over items.
     half_life : float or None
-        As it was when combining: what others say fades alike.
+        As it was when combining: what others say fades alike. Whether periods agree does not depend on it.
     """
-    links = {(r["period"], r["dimension"]): (r["A_mean"], r["B_mean"]) for r in consensus.links.iter_rows(named=True)}
-    frames = [
-        frame
-        for group in consensus.groups.values()
-        if (frame := _test_group(placed, group, links, half_life)) is not None
+    links = in_force(consensus.links)
+    groups = [
+        _test_items(known, found)
+        for known in consensus.groups.values()
+        if (found := gather(placed, known, links)) is not None
     ]
-    if not frames:
+    tested = [group.degrees > 0 for group in groups]
+    q = benjamini_hochberg(np.concatenate([np.zeros(0), *(g.p_value[t] for g, t in zip(groups, tested, strict=True))]))
+    frames = []
+    for group, here in zip(groups, tested, strict=True):
+        item_q = np.ones(here.size)
+        item_q[here], q = q[: here.sum()], q[here.sum() :]
+        frames.append(_frame(placed, group, item_q, fdr, half_life))
+    rows = [frame for frame in frames if frame is not None]
+    if not rows:
         return Drift(pl.DataFrame(), pl.DataFrame())
-    table = pl.concat(frames)
-    q_value = benjamini_hochberg(table["p_value"].to_numpy())
-    table = table.with_columns(q_value=pl.Series(q_value), drifted=pl.Series(q_value <= fdr))
+    table = pl.concat(rows)
     table = table.with_columns(
-        direction=pl.when(pl.col("score_shift") > 0).then(pl.lit("easier")).otherwise(pl.lit("harder"))
+        q_value=pl.Series(benjamini_hochberg(table["p_value"].to_numpy())),
+        direction=pl.when(pl.col("score_shift") > 0).then(pl.lit("easier")).otherwise(pl.lit("harder")),
     )
-    periods = (
-        table.with_columns(relative=(pl.col("distance") ** 2) / pl.Series(chi2.median(table["df"].to_numpy())))
-        .group_by("period", "dimension", maintain_order=True)
-        .agg(
-            tested=pl.len(),
-            drifted=pl.col("drifted").sum(),
-            mean_d_shift=pl.col("d_shift").mean(),
-            mean_score_shift=pl.col("score_shift").mean(),
-            inflation=pl.col("relative").median(),
-        )
-    )
-    return Drift(table.sort("p_value", maintain_order=True), periods)
+    order = table.sort("drifted", "score_size", descending=True, maintain_order=True)
+    return Drift(order.select(COLUMNS), _periods(table))
+
+
+COLUMNS = (
+    *("item_id", "group", "dimension", "period", "n_responses", "drifted", "direction", "score_shift", "score_size"),
+    *("movers", "item_distance", "item_df", "item_p_value", "item_q_value", "distance", "df", "p_value", "q_value"),
+    *("d_shift", "d_shift_sd", "log_a_shift", "log_a_shift_sd", "leave_out_log_A", "leave_out_B"),
+)
 
 
 def benjamini_hochberg(p_value: Array) -> Array:
@@ -102,66 +127,47 @@ def benjamini_hochberg(p_value: Array) -> Array:
     return out
 
 
-@dataclass(frozen=True)
-class _Factors:
-    """All factors of a group on the reference metric: Q, h, the rows of their items, their periods and responses."""
-
-    Q: Array
-    h: Array
-    item: npt.NDArray[np.intp]
-    period: npt.NDArray[np.intp]
-    n_responses: npt.NDArray[np.int64]
-
-
-def _gather(
-    placed: Sequence[Placed], known: GroupConsensus, links: Mapping[tuple[str, str], tuple[float, float]]
-) -> _Factors | None:
-    place = {item: j for j, item in enumerate(known.item_ids)}
-    parts = []
-    for m, period in enumerate(placed):
-        group = period.factors.groups.get(known.name)
-        if group is None or group.model != known.model:
-            continue
-        seen = np.flatnonzero(group.seen)
-        rows = np.array([place[group.item_ids[j]] for j in seen], dtype=np.intp)
-        Q, h = metric.move_factor(group.Q[seen], group.h[seen], *links[period.period, known.dimension])
-        parts.append((Q, h, rows, np.full(seen.size, m, dtype=np.intp), group.n_responses[seen]))
-    if not parts:
-        return None
-    return _Factors(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _test_group(
-    placed: Sequence[Placed],
-    known: GroupConsensus,
-    links: Mapping[tuple[str, str], tuple[float, float]],
-    half_life: float | None,
-) -> pl.DataFrame | None:
-    found = _gather(placed, known, links)
-    if found is None:
-        return None
-    age = np.ones(len(placed)) if half_life is None else 0.5 ** ((len(placed) - 1 - np.arange(len(placed))) / half_life)
-    weight = age[found.period]
-    prior = np.where(np.isnan(known.X[:, :1]), known.mean, np.nan_to_num(known.X) @ known.beta)
-    others = without_each(
-        weight[:, None, None] * found.Q, weight[:, None] * found.h, found.item, known.mean, prior, known.sigma
-    )
-    moved = displacement(found.Q, found.h, others.mean, others.covariance, others.unit)
-    several = np.bincount(found.item, minlength=len(known.item_ids))[found.item] > 1
-    at = np.flatnonzero(others.usable & several & (moved.degrees > 0))
-    if not at.size:
-        return None
-    return _frame(placed, known, found, others, moved.squared, moved.degrees, at)
+def _test_items(known: GroupConsensus, found: Gathered) -> _Group:
+    _, unit = prior_in_phi(known.mean, known.mean, known.sigma)
+    parts = known_parts(found.Q, found.h, metric.phi_of(known.mean)[found.item], unit[found.item])
+    return _Group(known, found, parts, *test_agreement(parts, found.item, len(known.item_ids)))
 
 
 def _frame(
-    placed: Sequence[Placed],
-    known: GroupConsensus,
-    found: _Factors,
-    others: Others,
-    squared: Array,
-    degrees: npt.NDArray[np.int64],
-    at: npt.NDArray[np.intp],
+    placed: Sequence[Placed], group: _Group, item_q: Array, fdr: float, half_life: float | None
+) -> pl.DataFrame | None:
+    known, found = group.known, group.found
+    moved = find_movers(group.parts, found.item, np.flatnonzero((item_q <= fdr) & (group.degrees > 0)))
+    age = len(placed) - 1 - found.period
+    weight = np.ones(age.size) if half_life is None else 0.5 ** (age / half_life)
+    prior = np.where(np.isnan(known.X[:, :1]), known.mean, np.nan_to_num(known.X) @ known.beta)
+    others = without_each(
+        weight[:, None, None] * found.Q, weight[:, None] * found.h, found.item, known.mean, prior, known.sigma, moved
+    )
+    placed_at = displacement(found.Q, found.h, others.mean, others.covariance, others.unit)
+    several = np.bincount(found.item, minlength=len(known.item_ids))[found.item] > 1
+    at = np.flatnonzero(others.usable & several & (placed_at.degrees > 0))
+    if not at.size:
+        return None
+    names = [p.period for p in placed]
+    movers: dict[int, list[str]] = {}
+    for k in np.flatnonzero(moved):
+        movers.setdefault(int(found.item[k]), []).append(names[found.period[k]])
+    item = found.item[at]
+    told = group.degrees[item] > 0
+    return _sizes(known, found, others, placed_at, at).with_columns(
+        period=pl.Series([names[m] for m in found.period[at]], dtype=pl.String),
+        drifted=pl.Series(moved[at]),
+        movers=pl.Series([", ".join(movers[j]) if j in movers else None for j in item.tolist()], dtype=pl.String),
+        item_distance=pl.Series(np.where(told, np.sqrt(group.squared[item]), np.nan)).fill_nan(None),
+        item_df=pl.Series(group.degrees[item]),
+        item_p_value=pl.Series(np.where(told, group.p_value[item], np.nan)).fill_nan(None),
+        item_q_value=pl.Series(np.where(told, item_q[item], np.nan)).fill_nan(None),
+    )
+
+
+def _sizes(
+    known: GroupConsensus, found: Gathered, others: Others, moved: Displacement, at: npt.NDArray[np.intp]
 ) -> pl.DataFrame:
     """Size and direction of the displacements `at`."""
     Q, mean, C = positive_part(found.Q[at]), others.mean[at], others.covariance[at]
@@ -178,19 +184,18 @@ def _frame(
     a = before[:, 1]
     K[:, 0, 0], K[:, 0, 1], K[:, 1, 1] = -1.0 / a, before[:, 0] / a**2, 1.0 / a
     sd = np.sqrt(np.maximum(np.diagonal(K @ G @ spread @ G @ np.swapaxes(K, 1, 2), axis1=1, axis2=2), 0.0))
-    level, size = _score_change(known.model, xi, moved_xi)
-    out = _leave_out(Q, score, spread, a, found.period[at])
+    level, size = score_change(known.model, xi, moved_xi, found.A[at], found.B[at])
+    out = leave_out(Q, score, spread, a, found.period[at])
     n = at.size
     return pl.DataFrame(
         {
             "item_id": [known.item_ids[j] for j in found.item[at]],
             "group": [known.name] * n,
             "dimension": [known.dimension] * n,
-            "period": [placed[m].period for m in found.period[at]],
             "n_responses": found.n_responses[at],
-            "distance": np.sqrt(squared[at]),
-            "df": degrees[at],
-            "p_value": chi2.sf(squared[at], degrees[at]),
+            "distance": np.sqrt(moved.squared[at]),
+            "df": moved.degrees[at],
+            "p_value": chi2.sf(moved.squared[at], moved.degrees[at]),
             "score_shift": level,
             "score_size": size,
             "d_shift": moved_xi[:, 0] - xi[:, 0],
@@ -203,33 +208,32 @@ def _frame(
     )
 
 
-def _score_change(model: ResponseModel, before: Array, after: Array) -> tuple[Array, Array]:
-    """Average and root-mean-square change of the expected score over abilities N(0, 1), from items to items in xi."""
-    weight = np.exp(-0.5 * NODES**2)
-    weight /= weight.sum()
-    level, size = np.empty(before.shape[0]), np.empty(before.shape[0])
-    for start in range(0, before.shape[0], 8192):
-        part = slice(start, start + 8192)
-        theta = np.broadcast_to(NODES, (before[part].shape[0], NODES.size))
-        shape = (*theta.shape, before.shape[1])
-        change = model.expected_score(theta, np.broadcast_to(after[part][:, None], shape))
-        change = change - model.expected_score(theta, np.broadcast_to(before[part][:, None], shape))
-        level[part], size[part] = change @ weight, np.sqrt(change**2 @ weight)
-    return level, size
+def _periods(table: pl.DataFrame) -> pl.DataFrame:
+    """Each period as a whole, by dimension."""
+    relative = pl.Series(table["distance"].to_numpy() ** 2 / chi2.median(table["df"].to_numpy()))
+    found = (
+        table.with_columns(relative=relative)
+        .group_by("period", "dimension", maintain_order=True)
+        .agg(
+            tested=pl.len(),
+            drifted=pl.col("drifted").sum(),
+            mean_d_shift=pl.col("d_shift").mean(),
+            mean_score_shift=pl.col("score_shift").mean(),
+            inflation=pl.col("relative").median(),
+            df=pl.col("df").median().round(),
+        )
+    )
+    low, high = _usual_inflation(found["tested"].to_numpy(), found["df"].to_numpy())
+    return found.drop("df").with_columns(inflation_low=pl.Series(low), inflation_high=pl.Series(high))
 
 
-def _leave_out(Q: Array, score: Array, spread: Array, slope: Array, period: npt.NDArray[np.intp]) -> Array:
-    """First-order change of each period's (log A, B) when the item is left out of its link, (factors, 2)."""
-    out = np.zeros((Q.shape[0], 2))
-    P = metric.patterns(slope, Q.shape[-1])
-    # a weak factor's spread is hardly invertible: a part in a million of its size makes it so and moves nothing
-    ridge = 1e-6 * np.trace(spread, axis1=1, axis2=2)[:, None, None] * np.eye(Q.shape[-1])
-    info = Q @ inverse(spread + ridge)
-    H = np.swapaxes(P, 1, 2) @ info @ Q @ P
-    pull = times(np.swapaxes(P, 1, 2), times(info, score))
-    for m in np.unique(period):
-        here = period == m
-        total = H[here].sum(axis=0)
-        if np.linalg.cond(total) < 1e12:
-            out[here] = pull[here] @ np.linalg.inv(total)
-    return out
+def _usual_inflation(n: npt.NDArray[np.integer], degrees: Array) -> tuple[Array, Array]:
+    r"""Where the median of n chi-squares over its expectation lies when all is well.
+
+    The number of values below the true median is binomial (n, 1/2), so the sample median is between the quantiles
+    :math:`\tfrac12 \pm z/(2\sqrt n)`.
+    """
+    half = 0.5 * USUAL / np.sqrt(n)
+    middle = chi2.median(degrees)
+    low = chi2.ppf(np.maximum(0.5 - half, 0.0), degrees) / middle
+    return low, np.where(half < 0.5, chi2.ppf(np.minimum(0.5 + half, 1.0), degrees) / middle, np.inf)

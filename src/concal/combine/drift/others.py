@@ -24,7 +24,13 @@ class Others(NamedTuple):
 
 
 def without_each(
-    Q: Array, h: Array, item: npt.NDArray[np.integer], at: Array, prior_mean: Array, sigma: Array
+    Q: Array,
+    h: Array,
+    item: npt.NDArray[np.integer],
+    at: Array,
+    prior_mean: Array,
+    sigma: Array,
+    moved: npt.NDArray[np.bool_] | None = None,
 ) -> Others:
     """Leave each factor out of its item's posterior in turn.
 
@@ -38,9 +44,13 @@ def without_each(
         Posterior mean of xi: where the prior N(prior_mean, sigma) of xi is carried to phi.
     prior_mean : (items, p)
     sigma : (p, p)
+    moved : (factors,)
+        Factors that tell nothing about their item: they are compared with the others, never the others with them.
     """
     mean, unit = prior_in_phi(at, prior_mean, sigma)
     total, shift = unit.copy(), times(unit, mean)
+    if moved is not None:
+        Q, h = np.where(moved[:, None, None], 0.0, Q), np.where(moved[:, None], 0.0, h)
     np.add.at(total, item, Q)
     np.add.at(shift, item, h)
     rest = total[item] - Q

@@ -84,7 +84,7 @@ function showItem(host, index) {
   const rows = posteriors(group, k), theta = report.content.theta, nodes = theta.length;
   const curve = array(group.curve, nodes), part = c => Array.from(curve.slice((k * 3 + c) * nodes, (k * 3 + c + 1) * nodes));
   const [middle, low, high] = [0, 1, 2].map(part);
-  const flags = report.content.flags[index] || [];
+  const flags = report.content.flags[index] || [], moved = report.content.movers[index] || [];
   const forest = panels(group.parameters.map(pretty), "15rem"), curvePanel = panels(["Expected score"], "24rem"), key = el("div");
   const seen = rows.filter(r => r.observed.length), points = seen.flatMap(r => r.observed.map(([t, y]) => [r.name, t, y]));
   const hue = name => series(report.content.periods.indexOf(name) + 1);
@@ -93,7 +93,7 @@ function showItem(host, index) {
     el("p", {}, `${group.name}, ${group.model}${group.categories && group.categories > 2 ? ` with ${group.categories} categories` : ""}, dimension ${group.dimension}. Source of the numbers: ${report.content.sources[array(group.source)[k]]}. ${number(array(group.n_responses)[k])} responses in ${array(group.n_periods)[k]} periods.`),
     pagedTable(rowsTable(["", ...group.parameters.flatMap(q => [pretty(q), "± SD"]), "responses", "mean score", "largest R-hat"],
       rows.map(r => [r.name, ...r.mean.flatMap((m, q) => [m, r.sd[q]]), r.n, r.score, r.rhat]).map(r => r.map((v, j) => j && v === null ? NaN : v)), `item-${index}`), 40),
-    el("figure", {}, el("figcaption", {}, el("h3", {}, "Period posteriors and consensus"), el("p", {}, "On the reference metric: mean, 50 % and 90 % intervals (Gaussian).")), forest.box),
+    el("figure", {}, el("figcaption", {}, el("h3", {}, "Period posteriors and consensus"), el("p", {}, `On the reference metric: mean, 50 % and 90 % intervals (Gaussian).${moved.length ? ` Moved in ${moved.join(", ")}.` : ""}`)), forest.box),
     el("figure", {}, el("figcaption", {}, el("h3", {}, "Expected-score curve"), el("p", {}, `At the posterior mean, with the 90 % band of the consensus; score divided by the largest score.${seen.length ? " Points: mean scores of the examinees who answered it, in groups by the ability their other responses show." : ""}`)), key, curvePanel.box,
       numbers(() => rowsTable(["theta", "expected score", "5 %", "95 %"], theta.map((t, i) => [t, middle[i], low[i], high[i]]), `curve-${index}`)),
       seen.length ? numbers(() => rowsTable(["period", "theta", "mean score"], points, `observed-${index}`), "Numbers of the points") : null));
@@ -103,7 +103,7 @@ function showItem(host, index) {
       const plot = new Plot(forest.hosts[q], { height: 56 + 26 * rows.length, left: 84, describe: `Posteriors of ${group.parameters[q]}`,
         x: { domain: extent([spans]), label: pretty(group.parameters[q]) }, y: { domain: [rows.length - 0.5, -0.5], labels: rows.map(r => r.name) } });
       rows.forEach((r, i) => {
-        const ink = color(i === rows.length - 1 ? "ink" : "s0"), [m, s] = [r.mean[q], r.sd[q]];
+        const ink = color(i === rows.length - 1 ? "ink" : moved.includes(r.name) ? "s1" : "s0"), [m, s] = [r.mean[q], r.sd[q]];
         plot.path([[m - 1.645 * s, i], [m + 1.645 * s, i]], { stroke: ink, "stroke-width": 1.5 });
         plot.path([[m - 0.674 * s, i], [m + 0.674 * s, i]], { stroke: ink, "stroke-width": 4 });
         plot.svg.append(shape("circle", { cx: plot.x(m), cy: plot.y(i), r: 4, fill: ink }));

@@ -212,7 +212,7 @@ const figureMakers = {
     const table = frame("tests"), tested = report.content.n_tested;
     if (!table || !table.n) { host.append(el("p", {}, "No item was seen in two periods.")); return () => {}; }
     const { box, hosts } = panels(["Distance by shift of the expected score"], "30rem"), key = el("div");
-    figureBox(host, "Every tested item and period", `Shift: what the period alone would change the expected score by (positive: easier), averaged over N(0, 1). Distance: in standard errors. ${tested > table.n ? `The ${number(table.n)} smallest p-values of ${number(tested)} tests.` : ""}`, key, box,
+    figureBox(host, "Every tested item and period", `Shift: what the period alone would change the expected score by (positive: easier), averaged over the period's examinees. Distance: in standard errors. ${tested > table.n ? `The ${number(table.n)} most certain of ${number(tested)} tests.` : ""}`, key, box,
       numbers(() => frameTable(table, "drift-tests")));
     return () => {
       key.replaceChildren(legend([["drifted", color("s1")], ["not", color("s5")]]));

@@ -1,0 +1,100 @@
+"""What people decided about single items, and what that means for each period.
+
+*Exclude*: in one period the item's responses do not count. *Split*: in some periods, perhaps also in all later ones,
+the item goes under an id of its own. Both are data of the version. An act that names a period the bank does not have
+rests: it does nothing until a period of that name is there (`Acts.idle`).
+
+Splits are applied in the order they were made, each to the id the item had by then. In a period whose own data already
+have the new id nothing is renamed: the data say which item is which. Exclusions name the item as the period's data do,
+so they hold whatever is split or joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from concal.bank.store.manifest import Act
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """What acts do to one period.
+
+    Attributes
+    ----------
+    renamed : dict of stored id -> id in the bank
+    excluded : frozenset of str
+        Stored ids of the items that do not count.
+    """
+
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    excluded: frozenset[str] = frozenset()
+
+    def known_as(self, item: str) -> str:
+        """The bank's id of an item of the period."""
+        return self.renamed.get(item, item)
+
+    def stored(self, item: str) -> str | None:
+        """The id an item of the bank has in the period's data; None where the id now belongs to another."""
+        for stored, known in self.renamed.items():
+            if known == item:
+                return stored
+        return None if item in self.renamed else item
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Plain data: equal adjustments, equal key."""
+        return (sorted(self.renamed.items()), sorted(self.excluded))
+
+
+NOTHING = Adjustment()
+
+
+@dataclass(frozen=True)
+class Acts:
+    """The acts of a version, oldest first, and the order of its periods."""
+
+    acts: tuple[Act, ...] = ()
+    order: tuple[str, ...] = ()
+
+    def with_period(self, period: str) -> Acts:
+        """The same with a period that is about to come."""
+        return self if period in self.order else Acts(self.acts, (*self.order, period))
+
+    def covers(self, act: Act, period: str) -> bool:
+        """Whether an act speaks of a period, whatever items the period has."""
+        if period in act.periods:
+            return True
+        start = next((k for k, name in enumerate(self.order) if name in act.periods), None)
+        return act.onwards and start is not None and period in self.order[start:]
+
+    def idle(self, act: Act) -> bool:
+        """Whether none of the periods an act names is there."""
+        return not any(name in self.order for name in act.periods)
+
+    def concern(self, period: str) -> bool:
+        """Whether any act speaks of a period."""
+        return any(self.covers(act, period) for act in self.acts)
+
+    def adjustment(self, period: str, item_ids: Iterable[str]) -> Adjustment:
+        """What they do to a period with these items."""
+        stored = set(item_ids)
+        now = {item: item for item in stored}  # id in the bank -> stored id
+        excluded = set()
+        for act in self.acts:
+            if not self.covers(act, period):
+                continue
+            if act.kind == "exclude":
+                excluded |= {act.item} & stored
+            elif act.item in now and act.new_id not in now:
+                now[act.new_id] = now.pop(act.item)
+        return Adjustment({old: new for new, old in now.items() if new != old}, frozenset(excluded))
+
+
+def in_words(act: Act) -> str:
+    """An act as the history tells it."""
+    if act.kind == "exclude":
+        return f"exclude {act.item} in {', '.join(act.periods)}"
+    where = f"from {act.periods[0]} on" if act.onwards else f"in {', '.join(act.periods)}"
+    return f"split {act.item} {where} as {act.new_id}"

@@ -1,0 +1,75 @@
+"""A period as acts make it: items under their new ids, items that do not count without anything to say."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.bank.update.acts import NOTHING, Adjustment
+from concal.calibrate.result import Calibration, GroupDraws
+from concal.combine.factors.period import GroupFactors, PeriodFactors
+from concal.data.period import GroupData, PeriodData
+
+_Group = TypeVar("_Group", GroupDraws, GroupFactors)
+SILENCED = ("n_responses", "Q", "h", "dQ", "dh", "cell_count")
+"""What an item says through its responses; the rest describes it and stays."""
+
+
+def adjust_calibration(calibration: Calibration, by: Adjustment) -> Calibration:
+    """Draws under the new ids; items that do not count are no anchors, because they have no responses."""
+    if by == NOTHING:
+        return calibration
+    return replace(calibration, groups={name: _adjusted(g, by) for name, g in calibration.groups.items()})
+
+
+def adjust_factors(factors: PeriodFactors, by: Adjustment) -> PeriodFactors:
+    """Factors under the new ids; those that do not count are zero."""
+    if by == NOTHING:
+        return factors
+    return replace(factors, groups={name: _adjusted(g, by) for name, g in factors.groups.items()})
+
+
+def _adjusted(group: _Group, by: Adjustment) -> _Group:
+    out = _mask(group.item_ids, by)
+    changes: dict[str, Any] = {"item_ids": tuple(map(by.known_as, group.item_ids))}
+    for name in SILENCED if out.any() else ():
+        values = getattr(group, name, None)
+        if values is not None:
+            changes[name] = np.where(out.reshape(-1, *[1] * (values.ndim - 1)), np.zeros((), values.dtype), values)
+    return replace(group, **changes)
+
+
+def _mask(item_ids: tuple[str, ...], by: Adjustment) -> npt.NDArray[np.bool_]:
+    return np.array([item in by.excluded for item in item_ids], dtype=bool)
+
+
+def adjust_table(table: pl.DataFrame, by: Adjustment) -> pl.DataFrame:
+    """A table with item_id, and perhaps n_responses."""
+    if by == NOTHING:
+        return table
+    if "n_responses" in table.columns:
+        counts = pl.when(pl.col("item_id").is_in(list(by.excluded))).then(0).otherwise(pl.col("n_responses"))
+        table = table.with_columns(counts.cast(pl.Int64).alias("n_responses"))
+    return table.with_columns(pl.col("item_id").replace(dict(by.renamed)))
+
+
+def adjust_data(data: PeriodData, by: Adjustment) -> PeriodData:
+    """Responses of the items that count, under the new ids."""
+    if by == NOTHING:
+        return data
+    return replace(data, groups={name: _adjusted_data(g, by) for name, g in data.groups.items()})
+
+
+def _adjusted_data(group: GroupData, by: Adjustment) -> GroupData:
+    kept = ~_mask(group.item_ids, by)[group.item]
+    return replace(
+        group,
+        item_ids=tuple(map(by.known_as, group.item_ids)),
+        person=group.person[kept],
+        item=group.item[kept],
+        score=group.score[kept],
+    )
