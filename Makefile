@@ -26,7 +26,7 @@ demo: setup
 	$(BIN)/concal demo --out concal-demo
 
 test: setup
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 test-slow: setup-slow
 	$(BIN)/python -m pytest -m slow
