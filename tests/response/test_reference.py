@@ -63,7 +63,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "categories", "reference"), CASES, ids=lambda v: str(v))
+@pytest.mark.parametrize(("name", "categories", "reference"), CASES, ids=lambda v: getattr(v, "__name__", str(v)))
 def test_log_likelihood_equals_the_definition(name, categories, reference):
     model = make_model(name, categories)
     rng = np.random.default_rng(7)
