@@ -109,13 +109,22 @@ class LinkingSpec(_Section):
         description="Weight of an anchor: n n' / (n + n') of its responses on the two sides, their plain sum, or one.",
     )
     max_rhat: float = Field(default=1.05, gt=1.0, description="Anchors above this R-hat in either period are dropped.")
+    purify: Literal["score", "paper"] = Field(
+        default="score",
+        description="Which anchors go: those that have more probably drifted than not, by their mean scores; or the "
+        "published rule, a share of the largest residuals of d in every round.",
+    )
+    purify_probability: float = Field(
+        default=0.5, gt=0, lt=1, description="Anchors go where drift is more probable than this (purify = score)."
+    )
     purify_share: float = Field(
-        default=0.10, ge=0, lt=0.5, description="Share of anchors a purification round may drop."
+        default=0.10, ge=0, lt=0.5, description="Share of anchors a round drops (purify = paper)."
     )
     purify_of: Literal["left", "all"] = Field(
-        default="left", description="The share is one of the anchors left in the round, or of all there were."
+        default="left",
+        description="The share is one of the anchors left in the round, or of all there were (purify = paper).",
     )
-    purify_rounds: int = Field(default=5, ge=0, description="Purification rounds at most.")
+    purify_rounds: int = Field(default=5, ge=0, description="Purification rounds at most; 0: none.")
     min_anchors: int = Field(
         default=10, ge=2, description="Fewer per dimension: link through the consensus or a chain."
     )

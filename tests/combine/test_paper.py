@@ -431,12 +431,12 @@ def two_noisy_periods():
 @pytest.mark.parametrize("purify_of", ["left", "all"])
 def test_conventions_of_the_link_reach_the_consensus(two_noisy_periods, weights, purify_of):
     ref, foc = two_noisy_periods
-    answer = link_period(foc, ref, spec=LinkingSpec(weights=weights, purify_of=purify_of))
+    answer = link_period(foc, ref, spec=LinkingSpec(purify="paper", weights=weights, purify_of=purify_of))
     expected, kept = slow_link(foc, ref, [0, 7, 31], weights=weights, purify_of=purify_of)
     assert set(answer.anchors.filter(pl.col("kept"))["item_id"]) == kept
     np.testing.assert_allclose(answer.A[[0, 7, 31], 0], expected[:, 0], atol=2e-6)
     np.testing.assert_allclose(answer.B[[0, 7, 31], 0], expected[:, 1], atol=2e-6)
     got = combine_paper([(ref, None), (foc, answer)], SPEC)
-    other = link_period(foc, ref, spec=LinkingSpec(weights="unit", purify_of=purify_of))
+    other = link_period(foc, ref, spec=LinkingSpec(purify="paper", weights="unit", purify_of=purify_of))
     differs = combine_paper([(ref, None), (foc, other)], SPEC)
     assert np.abs(got.groups["g"].mean - differs.groups["g"].mean).max() > 1e-4

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from concal.link.anchors import anchor_weights, find_anchors, period_source, purify
+from concal.link.anchors import anchor_weights, find_anchors, period_source
 from concal.link.period import link
+from concal.link.purify import paper_rule
 from concal.spec import LinkingSpec
 
 
@@ -40,7 +41,7 @@ def test_candidates_are_the_common_items_and_screened(two_periods):
 
 def test_record_of_every_candidate(two_periods):
     ref, foc = two_periods
-    table = link(foc, ref).anchors
+    table = link(foc, ref, spec=LinkingSpec(purify="paper")).anchors
     assert table.height == 40
     assert set(table["dropped_by"].drop_nulls().unique()) == {"rhat", "responses", "purification"}
     dropped = table.filter(table["dropped_by"] == "purification")
@@ -68,8 +69,9 @@ def purify_these(d_ref, d_foc, **options):
         np.full(n, "", dtype="U12"),
         np.zeros(n, dtype=np.int64),
         np.full(n, np.nan),
+        np.full(n, np.nan),
     )
-    return purify(start, d_ref, d_foc, LinkingSpec(**options))
+    return paper_rule(start, d_ref, d_foc, LinkingSpec(**options))
 
 
 def test_purification_follows_the_papers_rule():

@@ -1,21 +1,17 @@
-"""Which items carry a link: candidates, the R-hat screen, purification, and a record of every decision."""
+"""Which items can carry a link: candidates, the R-hat screen, weights, and a record of every decision."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from concal import metric
 from concal.calibrate.result import Calibration
 from concal.errors import LinkError, first_few
 from concal.link.criteria import Anchors, Array
 from concal.response import ResponseModel
-from concal.spec import LinkingSpec
-
-_ZERO_RESIDUAL = 1e-9  # below this a residual is rounding, and nothing stands out
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,8 @@ class Candidates:
     """The items of one dimension seen on both sides, sorted by id, and what became of each.
 
     `place_ref`, `place_foc` are (group, item) positions in the two sources; `dropped_by` is "" while an anchor is
-    kept, else "responses", "rhat" or "purification"; `round` and `residual` belong to purification.
+    kept, else "responses", "rhat" or "purification". `round`, `residual` and `drift_probability` belong to
+    purification: by the score the residual is standardised, in the paper's rule it is d_ref - (A d + B).
     """
 
     dimension: str
@@ -76,6 +73,7 @@ class Candidates:
     dropped_by: npt.NDArray[np.str_]
     round: npt.NDArray[np.int64]
     residual: Array
+    drift_probability: Array
     unknown_rhat: int = 0  # candidates that passed the screen because a side has no R-hat for them
 
     @property
@@ -110,6 +108,7 @@ def find_anchors(foc: Source, ref: Source, dimension: str, max_rhat: float) -> C
         n_foc.astype(np.int64),
         dropped.astype("U12"),
         np.zeros(len(items), dtype=np.int64),
+        np.full(len(items), np.nan),
         np.full(len(items), np.nan),
         int((np.isnan(rhat).any(axis=0) & (dropped == "")).sum()),
     )
@@ -147,41 +146,6 @@ def anchor_weights(n_ref: npt.ArrayLike, n_foc: npt.ArrayLike, weights: str) -> 
     if weights == "harmonic":
         omega = n_ref * n_foc / omega
     return np.asarray(omega / omega.mean())
-
-
-def purify(candidates: Candidates, d_ref: Array, d_foc: Array, spec: LinkingSpec) -> Candidates:
-    r"""Drop anchors far from a mean-sigma link of the posterior-mean locations, in rounds.
-
-    Each round fits :math:`d^{ref} = A d + B` by means and SDs of the kept anchors and drops those whose absolute
-    residual lies in the top `spec.purify_share`, a share of the anchors left or of all there were before the first
-    round (`spec.purify_of`); at most `spec.purify_rounds` rounds. It stops where a round would leave fewer than
-    `spec.min_anchors`, or drop nothing.
-    """
-    dropped, when = candidates.dropped_by.copy(), candidates.round.copy()
-    residual, start = candidates.residual.copy(), candidates.n_kept
-    for number in range(1, spec.purify_rounds + 1):
-        kept = dropped == ""
-        n = int(kept.sum())
-        share = spec.purify_share * (start / n if spec.purify_of == "all" else 1.0) if n else 0.0
-        if n < 3 or not 0.0 < share < 1.0 or d_foc[kept].std() == 0:
-            break
-        distance = _mean_sigma_residuals(d_ref[kept], d_foc[kept])
-        size = np.abs(distance)
-        out = (size > np.quantile(size, 1.0 - share)) & (size > _ZERO_RESIDUAL)
-        if not out.any() or n - out.sum() < spec.min_anchors:
-            break
-        gone = np.flatnonzero(kept)[out]
-        dropped[gone], when[gone], residual[gone] = "purification", number, distance[out]
-    kept = dropped == ""
-    if kept.sum() >= 2 and d_foc[kept].std() > 0:  # the residuals the kept anchors ended with
-        residual[kept] = _mean_sigma_residuals(d_ref[kept], d_foc[kept])
-    return replace(candidates, dropped_by=dropped, round=when, residual=residual)
-
-
-def _mean_sigma_residuals(d_ref: Array, d_foc: Array) -> Array:
-    """d_ref - (A d + B) with the constants that make means and SDs of the locations agree."""
-    A = d_ref.std() / d_foc.std()
-    return np.asarray(d_ref - metric.move_theta(d_foc, A, d_ref.mean() - A * d_foc.mean()))
 
 
 def locations(source: Source, places: npt.NDArray[np.int64], draws: npt.NDArray[np.int64]) -> Array:

@@ -19,19 +19,18 @@ from concal.link.anchors import (
     anchor_weights,
     find_anchors,
     locations,
-    mean_locations,
     period_source,
-    purify,
 )
 from concal.link.criteria import CURVE_METHODS, Anchors, Array, make_loss, make_quadrature, moment_link
 from concal.link.diagnose import anchor_influence, effective_number, method_table
+from concal.link.doubts import find_doubts
 from concal.link.path import ConsensusLike, Route, consensus_source, find_route
+from concal.link.purify import purify
 from concal.link.result import Link
 from concal.link.solve import Criterion, Solution, solve
 from concal.spec import LinkingSpec
 
 _CONSENSUS_SEED = 20263
-_DOUBT_PERCENT = 3.0
 
 
 @dataclass(frozen=True)
@@ -122,13 +121,12 @@ def _link_dimension(
     n_target = next(g.xi.shape[0] for g in target.groups if g.dimension == candidates.dimension)
     # draw s of the period meets draw s of the reference; a shorter reference is used again from its start
     ref_draws = np.arange(n_target) if n_target == draws.size else draws % n_target
-    centers = mean_locations(target, candidates.place_ref), mean_locations(period, candidates.place_foc)
-    candidates = purify(candidates, *centers, spec)
+    quadrature = make_quadrature(np.linspace(-spec.node_range, spec.node_range, spec.nodes))
+    candidates = purify(candidates, period, target, draws, ref_draws, quadrature, spec)
     omega = np.zeros(len(candidates.item_ids))
     kept = candidates.kept
     omega[kept] = anchor_weights(candidates.n_ref[kept], candidates.n_foc[kept], spec.weights)
     blocks, order = anchor_blocks(period, target, candidates, omega, draws, ref_draws)
-    quadrature = make_quadrature(np.linspace(-spec.node_range, spec.node_range, spec.nodes))
     criterion = Criterion(
         spec.method, make_loss(spec.loss, spec.delta, spec.power, spec.eps), quadrature, spec.grid_metric
     )
@@ -148,7 +146,7 @@ def _link_dimension(
     unsolved = int((~solution.newton).sum())
     if unsolved:
         warnings.append(f"{candidates.dimension}: {unsolved} of {solution.A.size} draws were solved by the safe method")
-    warnings.extend(_direction_doubt(candidates.dimension, solution, table, spec))
+    warnings.extend(find_doubts(candidates, blocks, order, criterion, solution, center, table, n_effective, spec))
     return _DimensionLink(
         solution.A,
         solution.B,
@@ -174,26 +172,6 @@ def _solve_draws(
     A0, B0 = moment_link("log_mean_mean", mean)
     start = (A * (center[0] / A0), B + (center[1] - B0))
     return solve(blocks, criterion, start=start, threads=threads), center
-
-
-def _direction_doubt(
-    dimension: str, solution: Solution, table: list[dict[str, object]], spec: LinkingSpec
-) -> list[str]:
-    """A warning where noise in the anchors, not the metrics, makes up part of A.
-
-    With nodes on one metric the noise of the draws acts as errors in variables do: A shrinks (nodes on the reference
-    metric) or grows (on the period's). The symmetric link at the posterior means is nearly free of it.
-    """
-    if spec.method != "haebara" or spec.grid_metric == "symmetric":
-        return []
-    middle = next(r["A"] for r in table if (r["method"], r["grid_metric"]) == ("haebara", "symmetric"))
-    change = 100.0 * (float(solution.A.mean()) / float(middle) - 1.0)  # type: ignore[arg-type]
-    if abs(change) < _DOUBT_PERCENT:
-        return []
-    return [
-        f"{dimension}: A is {change:+.1f} % from the symmetric link of the posterior means: the anchors' noise shows; "
-        f'grid_metric = "symmetric" is the safer choice for anchors with few responses'
-    ]
 
 
 def _refuse_bad_link(solution: Solution, period: str, candidates: Candidates) -> None:
@@ -230,6 +208,7 @@ def _anchor_frame(
             "dropped_by": [name or None for name in candidates.dropped_by.tolist()],
             "round": [int(r) if p else None for r, p in zip(candidates.round, purified, strict=True)],
             "residual": candidates.residual,
+            "drift_probability": candidates.drift_probability,
             "displacement": displacement.mean(axis=0),
             "displacement_sd": displacement.std(axis=0, ddof=1) if len(displacement) > 1 else np.zeros(n),
             "influence_A": influence[0],

@@ -24,7 +24,9 @@ class Link:
         theta_ref = A theta + B, draw s of the period with draw s of the reference.
     anchors : polars DataFrame
         One row per candidate anchor: item_id, dimension, group, n_responses (both), weight, kept, dropped_by
-        (null, "rhat", "purification"), round, residual, displacement, displacement_sd, influence_A, influence_B.
+        (null, "responses", "rhat", "purification"), round, residual, drift_probability, displacement,
+        displacement_sd, influence_A, influence_B. With ``purify = "score"`` the residual is the change of the item's
+        mean score in units of its uncertainty, with ``"paper"`` it is d_ref - (A d + B); positive in either: easier.
     path : dict of dimension -> tuple of str
         Periods the link went through, e.g. ("2026Q2", "2026Q1") or ("2026Q4", "consensus", "2026Q1").
     converged : dict of dimension -> float
