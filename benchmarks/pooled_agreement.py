@@ -33,6 +33,7 @@ from concal.link.result import identity_link
 
 DESIGNS = {
     "dense": {"items": 600, "examinees": 3000, "responses_per_examinee": 36},
+    "mid": {"items": 300, "examinees": 2000, "responses_per_examinee": 30},
     "sparse": {"items": 2000, "examinees": 3000, "responses_per_examinee": 24},
     "tiny": {"items": 120, "examinees": 400, "responses_per_examinee": 24, "periods": 2},
 }
