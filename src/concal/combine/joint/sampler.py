@@ -23,7 +23,7 @@ from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 Tell = Callable[[float, str], None]
-WARMUP = 120
+WARMUP = 100
 """Sweeps before anything counts. The chains start from draws of the analytic consensus, near where they belong; what
 takes time is a spread Sigma that the analytic population layer put too low (tiny periods)."""
 MOST_BLOCK, LEAST_BLOCK, BLOCK_WORK = 500, 100, 5_000_000
