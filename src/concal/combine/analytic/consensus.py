@@ -11,6 +11,7 @@ import polars as pl
 from concal import metric
 from concal.combine.analytic.forms import GroupEvidence, NewItems, unite_forms
 from concal.combine.analytic.items import item_posterior
+from concal.combine.analytic.population import Population
 from concal.combine.analytic.totals import Totals
 from concal.combine.result import Consensus, GroupConsensus
 
@@ -48,6 +49,11 @@ def combine_group(group: GroupEvidence, wobble: Array) -> GroupConsensus:
     mean[seen], covariance[seen] = item_posterior(group.Q[seen], group.h[seen], mean[seen], covariance[seen])
     P = metric.location_patterns(mean[seen, 0], mean.shape[1])
     covariance[seen] += P @ wobble @ np.swapaxes(P, 1, 2)
+    return group_consensus(group, mean, covariance, group.population)
+
+
+def group_consensus(group: GroupEvidence, mean: Array, covariance: Array, population: Population) -> GroupConsensus:
+    """A group's items and population as a result."""
     return GroupConsensus(
         name=group.name,
         dimension=group.dimension,
@@ -58,12 +64,12 @@ def combine_group(group: GroupEvidence, wobble: Array) -> GroupConsensus:
         X=group.X,
         mean=mean,
         covariance=covariance,
-        source=np.where(seen, "consensus", "predicted"),
+        source=np.where(group.answered, "consensus", "predicted"),
         n_responses=group.n_responses,
         n_periods=group.n_periods,
-        beta=group.population.beta,
-        sigma=group.population.sigma,
-        beta_covariance=group.population.beta_covariance,
+        beta=population.beta,
+        sigma=population.sigma,
+        beta_covariance=population.beta_covariance,
     )
 
 

@@ -18,6 +18,7 @@ import polars as pl
 from concal.calibrate.layout import GroupLayout
 from concal.calibrate.state import GroupState, kernel_parameters
 from concal.calibrate.workers import Workers
+from concal.combine.analytic.consensus import group_consensus
 from concal.combine.analytic.forms import GroupEvidence, NewItems, unite_forms
 from concal.combine.analytic.items import item_posterior
 from concal.combine.analytic.population import Population, consensus_population
@@ -178,23 +179,7 @@ def _result(group: GroupEvidence, g: GroupLayout, table: GroupTables, draws: Joi
     known = ~np.isnan(group.X[:, 0])
     mean[known], covariance[known] = population.predict(group.X[known])
     mean[table.rows], covariance[table.rows] = draws.mean[k], symmetric(draws.covariance[k])
-    return GroupConsensus(
-        name=group.name,
-        dimension=group.dimension,
-        model=group.model,
-        item_ids=group.item_ids,
-        features=group.features,
-        coding=group.coding,
-        X=group.X,
-        mean=mean,
-        covariance=covariance,
-        source=np.where(group.answered, "consensus", "predicted"),
-        n_responses=group.n_responses,
-        n_periods=group.n_periods,
-        beta=population.beta,
-        sigma=population.sigma,
-        beta_covariance=population.beta_covariance,
-    )
+    return group_consensus(group, mean, covariance, population)
 
 
 def _joint_draws(
