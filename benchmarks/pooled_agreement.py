@@ -61,6 +61,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--selection", choices=("adaptive", "adaptive_within"), default="adaptive_within")
     parser.add_argument("--prior", choices=("population", "bank"), default="population")
+    parser.add_argument("--purify", choices=("paper", "score"), default="paper", help="rule for anchors")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--csv", type=Path, help="also write the tables here")
     options = parser.parse_args()
@@ -69,6 +70,7 @@ def main() -> None:
     started = time.monotonic()
     data = check_all(programme.responses, programme.items, spec)
     reference = next(iter(data))
+    linking = spec.linking.model_copy(update={"purify": options.purify})
     fits: dict[str, Calibration] = {}
     pairs, placed = [], []
     for period, checked in data.items():
@@ -78,7 +80,11 @@ def main() -> None:
         fit = fits[period] = calibrate_period(prepared, spec, period=period, seed=options.seed)
         say(f"{period}: {prepared.n_responses} responses, {fit.convergence.sweeps} sweeps", started)
         first = period == reference
-        link = identity_link(period, fit.dimensions, fit.n_draws) if first else concal.link(fit, fits[reference])
+        link = (
+            identity_link(period, fit.dimensions, fit.n_draws)
+            if first
+            else concal.link(fit, fits[reference], spec=linking)
+        )
         pairs.append((fit, link))
         placed.append(place(make_factors(fit), link))
     results = {} if options.prior == "bank" else {"paper": combine(pairs, method="paper")}

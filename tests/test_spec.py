@@ -223,3 +223,17 @@ def test_safe_names(name):
 def test_unsafe_names(name):
     with pytest.raises(SpecError, match="release"):
         check_safe_name(name, "release")
+
+
+@pytest.mark.parametrize(
+    ("method", "chosen", "rule"),
+    [("joint", None, "score"), ("paper", None, "paper"), ("paper", "score", "score"), ("analytic", "paper", "paper")],
+)
+def test_the_published_method_takes_its_own_rule_for_anchors(method, chosen, rule):
+    content = {
+        "bank": {"dimensions": ["reading"]},
+        "groups": {"vocabulary": {"model": "2pl", "dimension": "reading"}},
+        "consensus": {"method": method},
+        "linking": {} if chosen is None else {"purify": chosen},
+    }
+    assert Spec.parse(content).linking_in_force.purify == rule

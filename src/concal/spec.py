@@ -109,10 +109,11 @@ class LinkingSpec(_Section):
         description="Weight of an anchor: n n' / (n + n') of its responses on the two sides, their plain sum, or one.",
     )
     max_rhat: float = Field(default=1.05, gt=1.0, description="Anchors above this R-hat in either period are dropped.")
-    purify: Literal["score", "paper"] = Field(
-        default="score",
+    purify: Literal["score", "paper"] | None = Field(
+        default=None,
         description="Which anchors go: those that have more probably drifted than not, by their mean scores; or the "
-        "published rule, a share of the largest residuals of d in every round.",
+        "published rule, a share of the largest residuals of d in every round. Default: score, and paper in a bank "
+        'whose consensus.method is "paper".',
     )
     purify_probability: float = Field(
         default=0.5, gt=0, lt=1, description="Anchors go where drift is more probable than this (purify = score)."
@@ -172,6 +173,12 @@ class Spec(_Section):
     calibration: CalibrationSpec = Field(default_factory=lambda: CalibrationSpec())
     linking: LinkingSpec = Field(default_factory=lambda: LinkingSpec())
     consensus: ConsensusSpec = Field(default_factory=lambda: ConsensusSpec())
+
+    @property
+    def linking_in_force(self) -> LinkingSpec:
+        """The linking section with the anchor rule that belongs to the consensus method, unless one was chosen."""
+        rule = self.linking.purify or ("paper" if self.consensus.method == "paper" else "score")
+        return self.linking.model_copy(update={"purify": rule})
 
     @model_validator(mode="after")
     def _check(self) -> Spec:

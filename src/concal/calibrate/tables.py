@@ -30,7 +30,8 @@ from concal.response.registry import kernels
 
 Array = npt.NDArray[np.float64]
 BINS = 5
-"""Bins of an item's examinees: with 5 the product of four periods is the exact one to .01 posterior SD."""
+"""Bins of an item's examinees. With 5, products of three periods that agree are within .03 posterior SD of the exact
+ones for 2pl, gpcm, grm and beta, .06 for ordered_beta, .1 for 3pl (tests/combine/factors/test_exact_product.py)."""
 
 
 class ResponseTable(NamedTuple):

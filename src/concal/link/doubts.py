@@ -74,7 +74,7 @@ def _few(candidates: Candidates, n_effective: float) -> list[str]:
 def _drifted(candidates: Candidates, spec: LinkingSpec) -> list[str]:
     gone = candidates.dropped_by == "purification"
     n, n_gone = candidates.n_kept + int(gone.sum()), int(gone.sum())
-    if spec.purify != "score" or n_gone < _SEVERAL or n_gone <= _MANY_DRIFTED * n:
+    if spec.purify == "paper" or n_gone < _SEVERAL or n_gone <= _MANY_DRIFTED * n:
         return []
     easier = int((candidates.residual[gone] > 0).sum())
     worst = np.argsort(-np.abs(np.where(gone, candidates.residual, 0.0)), kind="stable")[:n_gone]

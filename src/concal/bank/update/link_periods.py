@@ -117,7 +117,7 @@ class _Linker:
             link = link_period(
                 self.periods.calibration(name),
                 self.periods.calibration(self.reference),
-                spec=self.spec.linking,
+                spec=self.spec.linking_in_force,
                 consensus=_ConsensusSoFar(so_far, self.reference, self.spec),
                 others=_LinkedPeriods(so_far),
                 threads=self.spec.calibration.threads,
@@ -127,7 +127,7 @@ class _Linker:
         self._write(self.made[key], key)
 
     def _direct_key(self, name: str) -> str:
-        linking = self.spec.linking.model_dump_json()
+        linking = self.spec.linking_in_force.model_dump_json()
         return hash_of(name, *(self.periods.content_key(n) for n in (name, self.reference)), self.reference, linking)
 
     def _write(self, link: Link, key: str) -> None:

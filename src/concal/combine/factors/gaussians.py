@@ -37,7 +37,8 @@ from concal.combine.gaussian import (
 Array = npt.NDArray[np.float64]
 FLOOR = 0.01
 """Least precision of a factor in units of the prior's, in every direction. A likelihood is bounded and an estimated
-quadratic need not be; raised to the floor are 0 to 1.5 % of 2pl, gpcm and ordered_beta factors, 8 to 21 % of 3pl."""
+quadratic need not be; in periods of 600 examinees the floor raised none of the gpcm and ordered_beta factors and none
+to 6 % of the 2pl ones, whose spread of slopes the period could not tell from zero."""
 
 
 def prior_precision(mean: Array, sigma: Array) -> Array:
