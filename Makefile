@@ -23,7 +23,7 @@ setup-slow: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
 
 demo: setup
-	$(BIN)/concal demo --out concal-demo
+	$(BIN)/concal demo --to concal-demo
 
 test: setup
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile

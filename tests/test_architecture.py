@@ -24,7 +24,7 @@ ORDER = [
     {"score"},
     {"evaluate"},
     {"report"},
-    {"demo"},
+    {"demo", "doctor"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

@@ -94,7 +94,7 @@ def run_demo(
     """
     out = Path(out)
     if out.is_dir() and any(out.iterdir()):
-        raise DataError(f"the folder {str(out)!r} is not empty; name another one with --out")
+        raise DataError(f"the folder {str(out)!r} is not empty; name another one with --to")
     out.mkdir(parents=True, exist_ok=True)
     seconds: dict[str, float] = {}
     clock = time.perf_counter()
@@ -122,7 +122,7 @@ def run_demo(
     done("evaluate")
     report = write_report(bank, out / "report.html")
     done("report")
-    tell(f"$ concal report {out / 'bank'} --out {report}")
+    tell(f"$ concal report {out / 'bank'} --to {report}")
     return Demo(evaluation, report, seconds)
 
 

@@ -42,3 +42,14 @@ def shown_name_problem(name: str) -> str | None:
     if name != name.strip():
         return "must not begin or end with a space"
     return None
+
+
+def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:
+    """Sorts names the way people do: digits inside them are numbers.
+
+    >>> sorted(["C12", "C3", "b1"], key=natural_key)
+    ['b1', 'C3', 'C12']
+    """
+    parts = re.split(r"([0-9]+)", name)
+    key = tuple((0, int(part), "") if k % 2 else (1, 0, part.casefold()) for k, part in enumerate(parts) if part)
+    return (*key, (2, 0, name))

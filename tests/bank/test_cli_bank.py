@@ -62,8 +62,9 @@ def test_life_of_a_bank(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         data(capsys, "add", bank, "Q2", files / "Q2.csv", "--items", files / "items.csv", "--replace")["version"] == 3
     )
     assert {row["period"] for row in data(capsys, "periods", bank)} == {"Q1", "Q2"}
-    assert len(data(capsys, "items", bank, "v03", "e01")) == 6
-    assert data(capsys, "items", bank, "v03", "--natural")[0]["a"] > 0
+    assert [row["item_id"] for row in data(capsys, "items", bank, "v03", "e01")] == ["v03", "e01"]
+    assert len(data(capsys, "items", bank, "v03", "e01", "--long")) == 6
+    assert data(capsys, "items", bank, "v03")[0]["a"] > 0
     assert run("items", bank, "nope") == 1
     assert len(data(capsys, "links", bank)) == 4
     assert "kept" in data(capsys, "links", bank, "--period", "Q2")[0]
@@ -77,7 +78,7 @@ def test_life_of_a_bank(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert data(capsys, "show", bank)["periods"] == ["Q2"]
     assert data(capsys, "show", bank, "--at", "fall")["periods"] == ["Q1", "Q2"]
     assert data(capsys, "show", bank, "--at", "1")["periods"] == ["Q1"]
-    assert data(capsys, "export", bank, "--release", "fall", "--to", tmp_path / "items.csv")["items"] == 40
+    assert data(capsys, "export", bank, "--at", "fall", "--to", tmp_path / "items.csv")["items"] == 40
     assert run("export", bank, "--to", tmp_path / "x.docx") == 1
     assert run("items", bank, "--to", tmp_path / "items.parquet") == 0
     assert pl.read_parquet(tmp_path / "items.parquet").height > 0

@@ -12,7 +12,9 @@ import pytest
 from concal.bank.bank import Bank
 from concal.bank.update.progress import Update
 from concal.cli import COMMAND_MODULES, app, main
-from concal.cli.show import cell_text, print_table, show_table, write_table
+from concal.cli.cells import cell_text, number_text
+from concal.cli.show import write_table
+from concal.cli.terminal import print_table
 from concal.data.linkage import linkage
 from concal.errors import ConcalError, DataError
 from concal.spec import Spec
@@ -68,11 +70,9 @@ def test_bad_usage_is_2(words, capsys):
 def test_check_prints_tables(programme, capsys):
     words = ("2026Q1", str(programme / "responses.csv"), "--items", str(programme / "items.csv"))
     assert run("check", str(programme / "bank.toml"), *words) == 0
-    first = capsys.readouterr().out
-    assert "32 responses of 4 examinees" in first
-    assert "vocabulary" in first
-    assert run("check", "--spec", str(programme / "bank.toml"), *words) == 0
-    assert capsys.readouterr().out == first
+    shown = capsys.readouterr().out
+    assert "32 responses of 4 examinees" in shown
+    assert "vocabulary" in shown
 
 
 def test_check_for_programs(programme, capsys):
@@ -81,6 +81,7 @@ def test_check_for_programs(programme, capsys):
     assert run(*words, "--items", str(programme / "items.csv"), "--json", "--to", str(to)) == 0
     result = json.loads(capsys.readouterr().out)
     assert result["responses"] == 32
+    assert result["persons"] == 4
     assert result["warnings"] == []
     assert [g["group"] for g in result["groups"]] == ["vocabulary", "summary"]
     assert pl.read_csv(to).height == 8
@@ -264,16 +265,26 @@ def test_terminal_shows_text_as_it_is(capsys):
     assert "20,000" in text
 
 
-def test_long_tables_are_cut_and_counted(capsys):
-    show_table(pl.DataFrame({"n": range(60)}))
+def test_a_terminal_gets_some_rows_and_a_pipe_all(capsys, monkeypatch):
+    table = pl.DataFrame({"n": range(60)})
+    print_table(table, max_rows=50)
+    assert len(capsys.readouterr().out.splitlines()) == 62
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    print_table(table, max_rows=50)
     assert "10 more rows" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("value", "text"), [(None, ""), (True, "yes"), (1234, "1,234"), (0.12345, "0.1235"), (3.0, "3")]
-)
+@pytest.mark.parametrize(("value", "text"), [(None, ""), (True, "yes"), (1234, "1,234"), ("a\nb", "a\\nb")])
 def test_cells(value, text):
     assert cell_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"),
+    [(None, 3, ""), (float("nan"), 3, ""), (0.12345, 3, "0.123"), (-0.0001, 3, "0.000"), (1234.5, 1, "1,234.5")],
+)
+def test_numbers(value, decimals, text):
+    assert number_text(value, decimals) == text
 
 
 def test_starting_up_loads_nothing_heavy():

@@ -26,10 +26,10 @@ def run(app, *words):
 
 
 def test_report(app, reported, tmp_path):
-    result = run(app, "report", reported[0].path, "--out", tmp_path / "r.html", "--json")
+    result = run(app, "report", reported[0].path, "--to", tmp_path / "r.html", "--json")
     said = json.loads(result.stdout)
     assert said["bytes"] == (tmp_path / "r.html").stat().st_size
-    old = run(app, "report", reported[0].path, "--version", 2, "--out", tmp_path / "old.html")
+    old = run(app, "report", reported[0].path, "--at", 2, "--to", tmp_path / "old.html")
     assert "report written to" in old.stdout
     assert "has not been compared" in (tmp_path / "old.html").read_text(encoding="utf-8")
 

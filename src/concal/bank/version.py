@@ -155,8 +155,8 @@ class Version:
         return wanted_items(item_table(self.consensus(joint=False).groups.values()), ids)
 
     def parameters(self) -> pl.DataFrame:
-        """One row per item with natural parameters (a, d, c, ...) and the means and SDs of xi."""
-        return wide_items(self.consensus(joint=False))
+        """One row per item with natural parameters (a, d, c, ...), the SD of a, and the means and SDs of xi."""
+        return wide_items(self.consensus(joint=False).groups.values() if self._snapshot.periods else [])
 
     def periods(self) -> pl.DataFrame:
         """One row per period."""
@@ -243,13 +243,15 @@ class Version:
         """Draws of some items in one period, on its own metric: (chain, draw, parameter) by item."""
         return dict(self._periods.item_draws(period, ids))
 
-    def predict(self, items: Table) -> pl.DataFrame:
-        """Parameters for items nobody has answered, from their features; columns as in `items`.
+    def predict(self, items: Table, *, long: bool = True) -> pl.DataFrame:
+        """Parameters for items nobody has answered, from their features.
 
         Parameters
         ----------
         items
             Path or data frame: item_id, group, feature columns.
+        long
+            One row per parameter, columns as in `items`; False: one row per item, columns as in `parameters`.
         """
         spec, consensus = self.spec, self.consensus(joint=False)
         found = Findings("items")
@@ -259,7 +261,7 @@ class Version:
         for name in table["group"].unique(maintain_order=True).to_list():
             ids, X = design_rows(self._periods, name, table, spec.data.unseen_level)
             groups.append(predict_items(consensus, name, ids, X))
-        return item_table(groups)
+        return item_table(groups) if long else wide_items(groups)
 
     # what checks need to know
 

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from concal.cli.show import printable
+from concal.cli.cells import printable
 from concal.errors import ConcalError
 
 COMMAND_MODULES = [
@@ -20,6 +20,7 @@ COMMAND_MODULES = [
     "concal.cli.evaluate",
     "concal.cli.report",
     "concal.cli.demo",
+    "concal.cli.doctor",
 ]
 """Modules with a ``register(app)`` that adds their commands, in the order of the help page."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,11 +13,40 @@ from concal.cli.show import JsonOption, Method, print_json, print_warnings
 
 if TYPE_CHECKING:
     from concal.bank.update.progress import Update
+    from concal.bank.version import Version
 
 BankArgument = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")]
+AtOption = Annotated[
+    str | None, typer.Option("--at", metavar="VERSION|RELEASE", help="Look back; default: the newest version.")
+]
 PeriodArgument = Annotated[str, typer.Argument(metavar="PERIOD", help="Name of the period, e.g. 2026Q1.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Put this in the place of a period the bank has.")]
+
+
+class ExportFormat(StrEnum):
+    """What other software reads."""
+
+    csv = "csv"
+    parquet = "parquet"
+    json = "json"
+    excel = "excel"
+    catsim = "catsim"
+    mirt = "mirt"
+    flexmirt = "flexmirt"
+    arviz = "arviz"
+
+
+def open_version(bank: Path, at: str | None) -> Version:
+    """The newest version of a bank, or the one asked for: by the name of a release, or by number."""
+    from concal.bank.bank import Bank
+
+    opened = Bank(bank)
+    if at is None:
+        return opened
+    if at.isdecimal() and at not in opened.releases():
+        return opened.at(int(at))
+    return opened.at(at)
 
 
 def register(app: typer.Typer) -> None:
@@ -247,26 +277,16 @@ def release(
 def export(
     bank: BankArgument,
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Where to write.")],
-    release: Annotated[str | None, typer.Option("--release", help="Which release; default the newest version.")] = None,
-    version: Annotated[int | None, typer.Option("--version", help="Which version, by number.")] = None,
-    format: Annotated[
-        str | None,
-        typer.Option("--format", help="csv, parquet, json, excel, catsim, mirt, flexmirt, arviz; default by suffix."),
-    ] = None,
+    at: AtOption = None,
+    format: Annotated[ExportFormat | None, typer.Option("--format", help="Default: by the file's suffix.")] = None,
     period: Annotated[str | None, typer.Option("--period", help="With arviz: that period's draws.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Write the items for operations and for other software.
 
-    Example: concal export bank --release fall-2026 --to items.csv
+    Example: concal export bank --at fall-2026 --to items.csv
     """
-    from concal.bank.bank import Bank
-
-    if release is not None and version is not None:
-        raise typer.BadParameter("give --release or --version, not both", param_hint="--release")
-    opened = Bank(bank)
-    which = release if release is not None else version
-    done = (opened if which is None else opened.at(which)).export(to, format=format, period=period)
+    done = open_version(bank, at).export(to, format=None if format is None else format.value, period=period)
     if as_json:
         print_json({"path": str(done.path), "format": done.format, "items": done.items, "left_out": done.left_out})
         return

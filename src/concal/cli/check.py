@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from concal.cli.show import JsonOption, ToOption, json_rows, print_json, print_table, print_warnings, write_table
+from concal.cli import views
+from concal.cli.bank import PeriodArgument
+from concal.cli.show import (
+    FullOption,
+    JsonOption,
+    ToOption,
+    json_rows,
+    print_json,
+    print_view,
+    print_warnings,
+    write_table,
+)
 from concal.errors import BankError
 
 if TYPE_CHECKING:
@@ -21,25 +32,22 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    what: Annotated[list[str], typer.Argument(metavar="BANK PERIOD RESPONSES", help="With --spec: PERIOD RESPONSES.")],
-    items: Annotated[Path, typer.Option("--items", help="Item table (CSV or Parquet): item_id, group, features.")],
-    spec: Annotated[Path | None, typer.Option("--spec", help="A bank.toml instead of a bank.")] = None,
+    bank: Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder, or a bank.toml.")],
+    period: PeriodArgument,
+    responses: Annotated[Path, typer.Argument(metavar="RESPONSES", help="Table of responses.")],
+    items: Annotated[Path, typer.Option("--items", help="Item table: item_id, group, features.")],
     wide: Annotated[bool, typer.Option("--wide", help="One column per item; the first holds the person ids.")] = False,
+    full: FullOption = False,
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a period before it is calibrated: bad rows, categories, exposure, returning examinees, linkage plan.
 
-    Exit code 0 means that `concal add` would accept the period. BANK may also be a bank.toml. --to writes the table of
-    items (responses, mean score).
+    Exit code 0 means that `concal add` would accept the period. --to writes the table of items (responses, mean score).
 
     Example: concal check bank 2026Q3 responses.csv --items items.csv
     """
-    names = ("PERIOD", "RESPONSES") if spec else ("BANK", "PERIOD", "RESPONSES")
-    if len(what) != len(names):
-        raise typer.BadParameter(f"expected {' '.join(names)}, got {len(what)} arguments", param_hint="arguments")
-    *place, period, responses = what
-    known = _known(Path(spec or place[0]), period)
+    known = _known(bank, period)
     from concal.data.check import check_period
 
     checked = check_period(responses, items, known.pop("spec"), period=period, wide=wide, **known)
@@ -48,7 +56,7 @@ def check(
     if as_json:
         print_json(_as_data(checked))
     else:
-        _print(checked)
+        _print(checked, full)
 
 
 def _known(path: Path, period: str) -> dict[str, Any]:
@@ -72,36 +80,48 @@ def _known(path: Path, period: str) -> dict[str, Any]:
 
 
 def _as_data(checked: CheckedPeriod) -> dict[str, Any]:
-    tables = {name: json_rows(table) for name, table in checked.tables.items() if name != "items"}
     return {
         "period": checked.data.period,
         "responses": checked.data.n_responses,
         "persons": checked.data.person_ids.len(),
         "returning": checked.n_returning,
         "warnings": list(checked.warnings),
-        **tables,
+        "groups": json_rows(checked.tables["groups"]),
+        "exposure": json_rows(checked.tables["exposure"]),
+        "persons_exposure": json_rows(checked.tables["persons"]),
         "linkage": json_rows(checked.linkage.table()) if checked.linkage else None,
     }
 
 
-def _print(checked: CheckedPeriod) -> None:
+def _print(checked: CheckedPeriod, full: bool) -> None:
     data = checked.data
     typer.echo(
         f"period {data.period}: {data.n_responses:,} responses of {data.person_ids.len():,} examinees, no problem"
     )
-    print_table(checked.tables["groups"], "Groups")
-    print_table(checked.tables["exposure"], "Responses per item")
-    print_table(checked.tables["persons"], "Responses per examinee")
+    for name, view in (("groups", views.GROUPS), ("exposure", views.EXPOSURE), ("persons", views.PERSONS)):
+        print_view(checked.tables[name], view, full=full)
     if checked.linkage is not None:
-        print_table(checked.linkage.table(), "Linkage plan")
+        print_view(checked.linkage.table(), views.LINKAGE, full=full)
     print_warnings(checked.warnings)
 
 
-def schema() -> None:
-    """Print the JSON schema of bank.toml, for editors that check while you type.
+def schema(
+    what: Annotated[
+        str, typer.Argument(metavar="[bank.toml|COMMAND]", help="bank.toml, or a command that has --json.")
+    ] = "bank.toml",
+) -> None:
+    """Print the JSON schema of bank.toml, for editors that check while you type, or of what a command's --json prints.
 
-    Example: concal schema > bank.schema.json
+    items-long is `concal items --long`, anchors `concal links --period`.
+
+    Example: concal schema > bank.schema.json; concal schema drift
     """
+    from concal.cli.outputs import output_names, output_schema
     from concal.spec import Spec
 
-    print_json(Spec.json_schema())
+    if what == "bank.toml":
+        print_json(Spec.json_schema())
+    elif what in output_names():
+        print_json(output_schema(what))
+    else:
+        raise typer.BadParameter(f"{what!r} is none of bank.toml, {', '.join(output_names())}", param_hint="COMMAND")

@@ -7,10 +7,10 @@ from typing import Annotated
 
 import typer
 
-from concal.cli.bank import BankArgument, PeriodArgument, ReasonOption, tell
-from concal.cli.look import AtOption, open_version
+from concal.cli import views
+from concal.cli.bank import AtOption, BankArgument, PeriodArgument, ReasonOption, open_version, tell
 from concal.cli.progress import shown_progress
-from concal.cli.show import JsonOption, ToOption, show_table
+from concal.cli.show import FullOption, JsonOption, ToOption, show_table
 from concal.errors import BankError, first_few
 
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="Id of the item.")]
@@ -93,9 +93,11 @@ def _split_off(bank: Path, item: str, periods: list[str]) -> str:
     return found[0] if found else item
 
 
-def acts(bank: BankArgument, at: AtOption = None, to: ToOption = None, as_json: JsonOption = False) -> None:
+def acts(
+    bank: BankArgument, at: AtOption = None, full: FullOption = False, to: ToOption = None, as_json: JsonOption = False
+) -> None:
     """What was excluded and split, and why; idle: the bank has no such period, so it does nothing.
 
     Example: concal acts bank
     """
-    show_table(open_version(bank, at).acts(), title="Excluded and split", as_json=as_json, to=to)
+    show_table(open_version(bank, at).acts(), views.ACTS, full=full, as_json=as_json, to=to)

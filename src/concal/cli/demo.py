@@ -16,14 +16,16 @@ def register(app: typer.Typer) -> None:
 
 
 def demo(
-    out: Annotated[Path, typer.Option("--out", help="A new or empty folder.")] = Path("concal-demo"),
+    to: Annotated[Path, typer.Option("--to", "--out", metavar="DIR", help="A new or empty folder.")] = Path(
+        "concal-demo"
+    ),
     quick: Annotated[bool, typer.Option("--quick", help="A small programme, in a minute or two.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Of the simulation.")] = 1,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate four quarters of an evolving bank, run the method and the pooled benchmark, write the report.
 
-    Example: concal demo --out concal-demo
+    Example: concal demo --to concal-demo
     """
     typer.echo("loading and, the first time on this machine, compiling the engine ...", err=True)
     from concal.cli.ahead import compiled_ahead
@@ -34,7 +36,7 @@ def demo(
 
     models = [group.response_model for group in demo_spec().groups.values()]
     with compiled_ahead(models), shown_progress(not as_json) as work:
-        made = run_demo(out, quick=quick, seed=seed, tell=lambda text: typer.echo(text, err=as_json), work=work)
+        made = run_demo(to, quick=quick, seed=seed, tell=lambda text: typer.echo(text, err=as_json), work=work)
     if as_json:
         print_json({**made.evaluation.to_json(), "report": str(made.report), "seconds": made.seconds})
         return

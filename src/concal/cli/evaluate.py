@@ -3,11 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from concal.cli.show import JsonOption, Method, print_json, print_table, print_warnings, write_table, write_text
+from concal.cli import views
+from concal.cli.bank import BankArgument
+from concal.cli.show import (
+    FullOption,
+    JsonOption,
+    Method,
+    print_json,
+    print_view,
+    print_warnings,
+    write_table,
+    write_text,
+)
+from concal.cli.terminal import print_table
 
 if TYPE_CHECKING:
     import polars as pl
@@ -21,7 +33,7 @@ def register(app: typer.Typer) -> None:
 
 
 def evaluate(
-    bank: Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")],
+    bank: BankArgument,
     truth: Annotated[
         Path | None, typer.Option("--truth", help="Known values: item_id, parameter, value; or a simulation's truth/.")
     ] = None,
@@ -39,6 +51,7 @@ def evaluate(
             "--to", metavar="FILE", help="Also write the table: .md and .tex in the paper's layout, .csv, .json."
         ),
     ] = None,
+    full: FullOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Fit all periods at once and compare the consensus with that pooled fit.
@@ -68,7 +81,7 @@ def evaluate(
     if as_json:
         print_json(found.to_json())
     else:
-        print_evaluation(found)
+        print_evaluation(found, full=full)
 
 
 def read_truth(path: Path) -> pl.DataFrame:
@@ -102,15 +115,16 @@ def write_evaluation(found: Evaluation, to: Path) -> None:
     typer.echo(f"written to {to}", err=True)
 
 
-def print_evaluation(found: Any) -> None:
+def print_evaluation(found: Evaluation, *, full: bool = False) -> None:
     """The paper's table beside the paper, the details, and what belongs under it."""
-    from concal.evaluate.tables import detail_table, notes, paper_table
+    from concal.evaluate.tables import notes, paper_table
 
-    print_table(paper_table(found), "Agreement with the pooled fit, beside the published figures")
-    print_table(detail_table(found), "By dimension, response model and parameter", max_rows=None)
-    print_table(found.abilities, "Abilities: linked period fits against the pooled fit", max_rows=None)
+    table = paper_table(found)
+    print_table(table, "Agreement with the pooled fit, beside the published figures", keys=table.columns[:2])
+    print_view(found.agreement, views.AGREEMENT, full=full)
+    print_view(found.abilities, views.ABILITIES, full=full)
     if found.recovery.height:
-        print_table(found.recovery, "Recovery of the truth: RMSE and coverage of central intervals", max_rows=None)
+        print_view(found.recovery, views.RECOVERY, full=full)
     for line in notes(found):
         typer.echo(line)
     print_warnings(found.warnings)

@@ -3,35 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from concal.cli.bank import BankArgument
-from concal.cli.show import JsonOption, ToOption, print_json, print_warnings, show_table
+from concal.cli import views
+from concal.cli.bank import AtOption, BankArgument, open_version
+from concal.cli.show import FullOption, JsonOption, ToOption, print_json, print_warnings, show_table
 
-if TYPE_CHECKING:
-    from concal.bank.version import Version
-
-AtOption = Annotated[str | None, typer.Option("--at", metavar="VERSION|RELEASE", help="Look back.")]
+LongOption = Annotated[bool, typer.Option("--long", help="One row per parameter, not per item.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (show, items, periods, links, drift, history, predict):
         app.command(command.__name__)(command)
-
-
-def open_version(bank: Path, at: str | None) -> Version:
-    """The newest version of a bank, or the one asked for."""
-    from concal.bank.bank import Bank
-
-    opened = Bank(bank)
-    if at is None:
-        return opened
-    if at.isdecimal() and at not in opened.releases():
-        return opened.at(int(at))
-    return opened.at(at)
 
 
 def show(bank: BankArgument, at: AtOption = None, as_json: JsonOption = False) -> None:
@@ -56,34 +42,42 @@ def show(bank: BankArgument, at: AtOption = None, as_json: JsonOption = False) -
 def items(
     bank: BankArgument,
     ids: Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Only these items.")] = None,
-    natural: Annotated[bool, typer.Option("--natural", help="One row per item: a, d, c, ...")] = False,
+    long: LongOption = False,
     at: AtOption = None,
+    full: FullOption = False,
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Item parameters: mean, SD, and where the number comes from.
+    """Item parameters: slope a and location d with their SDs, and where the numbers come from.
 
     Example: concal items bank item-17 item-18
     """
     from concal.bank.tables.views import wanted_items
 
     opened = open_version(bank, at)
-    table = wanted_items(opened.parameters(), ids or None) if natural else opened.items(ids or None)
-    show_table(table, title="Items", as_json=as_json, to=to)
+    table = opened.items(ids or None) if long else wanted_items(opened.parameters(), ids or None)
+    show_table(table, _items_view(long), full=full, as_json=as_json, to=to, sort=not ids)
 
 
-def periods(bank: BankArgument, at: AtOption = None, to: ToOption = None, as_json: JsonOption = False) -> None:
+def _items_view(long: bool) -> views.View:
+    return views.ITEMS_LONG if long else views.ITEMS
+
+
+def periods(
+    bank: BankArgument, at: AtOption = None, full: FullOption = False, to: ToOption = None, as_json: JsonOption = False
+) -> None:
     """Periods: responses, examinees, convergence.
 
     Example: concal periods bank
     """
-    show_table(open_version(bank, at).periods(), title="Periods", as_json=as_json, to=to)
+    show_table(open_version(bank, at).periods(), views.PERIODS, full=full, as_json=as_json, to=to)
 
 
 def links(
     bank: BankArgument,
     period: Annotated[str | None, typer.Option("--period", help="The anchors of one period instead.")] = None,
     at: AtOption = None,
+    full: FullOption = False,
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -95,8 +89,11 @@ def links(
     Example: concal links bank --period 2026Q2
     """
     opened = open_version(bank, at)
-    table = opened.links() if period is None else opened.anchors(period)
-    show_table(table, title="Links" if period is None else f"Anchors of {period}", as_json=as_json, to=to)
+    if period is None:
+        show_table(opened.links(), views.LINKS, full=full, as_json=as_json, to=to)
+        return
+    title = f"Anchors of {period}"
+    show_table(opened.anchors(period), views.ANCHORS, title=title, full=full, as_json=as_json, to=to)
 
 
 def drift(
@@ -104,33 +101,39 @@ def drift(
     everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those that moved.")] = False,
     fdr: Annotated[float | None, typer.Option("--fdr", help="False discovery rate; default the spec's.")] = None,
     at: AtOption = None,
+    full: FullOption = False,
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Items that moved, in the periods they moved in, by what it means for scores.
 
-    `concal exclude` and `concal split` act on them.
+    The score shift is the mean change of the expected score (0 to 1) over the period's examinees; q is the false
+    discovery rate at which the item is found. `concal exclude` and `concal split` act on them.
 
     Example: concal drift bank
     """
     table = open_version(bank, at).drift(fdr)
     if not everything and "drifted" in table.columns:
         table = table.filter(table["drifted"])
-    show_table(table, title="Drift", as_json=as_json, to=to)
+    show_table(table, views.DRIFT, full=full, as_json=as_json, to=to)
 
 
-def history(bank: BankArgument, to: ToOption = None, as_json: JsonOption = False) -> None:
+def history(
+    bank: BankArgument, at: AtOption = None, full: FullOption = False, to: ToOption = None, as_json: JsonOption = False
+) -> None:
     """Versions: who did what, when and why.
 
     Example: concal history bank
     """
-    show_table(open_version(bank, None).history(), title="History", as_json=as_json, to=to)
+    show_table(open_version(bank, at).history(), views.HISTORY, full=full, as_json=as_json, to=to)
 
 
 def predict(
     bank: BankArgument,
     new: Annotated[Path, typer.Argument(metavar="ITEMS", help="Item table: item_id, group, features.")],
+    long: LongOption = False,
     at: AtOption = None,
+    full: FullOption = False,
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -138,4 +141,5 @@ def predict(
 
     Example: concal predict bank new_items.csv
     """
-    show_table(open_version(bank, at).predict(new), title="Predicted", as_json=as_json, to=to)
+    table = open_version(bank, at).predict(new, long=long)
+    show_table(table, _items_view(long), title="Predicted items", full=full, as_json=as_json, to=to)

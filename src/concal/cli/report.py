@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from concal.cli.bank import AtOption, BankArgument, open_version
 from concal.cli.show import JsonOption, print_json
 
 
@@ -16,27 +17,21 @@ def register(app: typer.Typer) -> None:
 
 
 def report(
-    bank: Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")],
-    out: Annotated[Path | None, typer.Option("--out", help="Default: beside the bank, BANK-report.html.")] = None,
-    version: Annotated[
-        int | None, typer.Option("--version", help="Which version, by number; default the newest.")
+    bank: BankArgument,
+    to: Annotated[
+        Path | None, typer.Option("--to", "--out", metavar="FILE", help="Default: beside the bank, BANK-report.html.")
     ] = None,
-    release: Annotated[str | None, typer.Option("--release", help="Which release.")] = None,
+    at: AtOption = None,
     evaluation: Annotated[str, typer.Option("--evaluation", help="Which evaluation to show.")] = "pooled",
     as_json: JsonOption = False,
 ) -> None:
     """Write the report of a bank: one HTML file that needs no network.
 
-    Example: concal report bank --out report.html
+    Example: concal report bank --to report.html
     """
-    from concal.bank.bank import Bank
     from concal.report.page import write_report
 
-    if version is not None and release is not None:
-        raise typer.BadParameter("give --release or --version, not both", param_hint="--release")
-    opened = Bank(bank)
-    which = release if release is not None else version
-    path = write_report(opened if which is None else opened.at(which), out, evaluation=evaluation)
+    path = write_report(open_version(bank, at), to, evaluation=evaluation)
     size = path.stat().st_size
     if as_json:
         print_json({"path": str(path), "bytes": size})

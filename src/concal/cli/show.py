@@ -1,4 +1,4 @@
-"""Tables for people (rich), for programs (--json) and for files (--to)."""
+"""Tables for people, for programs (--json) and for files (--to)."""
 
 from __future__ import annotations
 
@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from concal.cli.cells import printable
+from concal.cli.terminal import print_table
 from concal.errors import DataError
 from concal.report.write import write_whole
 
 if TYPE_CHECKING:
     import polars as pl
 
+    from concal.cli.views import View
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 ToOption = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Write to a .csv, .parquet or .json file.")]
+FullOption = Annotated[bool, typer.Option("--full", help="Show all columns.")]
 
 
 class Method(StrEnum):
@@ -30,39 +35,73 @@ class Method(StrEnum):
     paper = "paper"
 
 
+MAX_ROWS = 50
+"""A terminal shows so many rows; a pipe, a file and JSON get all."""
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
 def show_table(
     table: pl.DataFrame,
+    view: View,
     *,
     title: str | None = None,
+    full: bool = False,
     as_json: bool = False,
     to: Path | None = None,
-    max_rows: int | None = 50,
+    sort: bool = True,
 ) -> None:
     """Print a table, print it as JSON rows, or write it to a file.
 
     Parameters
     ----------
     table
-        What to show.
+        What to show; JSON and files get all of its columns.
+    view
+        How it is shown: see `concal.cli.views`.
     title
-        Above the printed table.
+        Above the printed table, instead of the view's.
+    full
+        Print all columns, not only those that answer the question.
     as_json
         Print a JSON array of objects instead.
     to
         Write all rows there instead; the suffix says the format.
-    max_rows
-        How many rows the terminal shows; the rest is counted.
+    sort
+        False: rows stay in the order they are in, whatever the view says.
     """
+    table = naturally_sorted(table, view.order if sort else ())
     if to is not None:
         write_table(table, to)
         typer.echo(f"{table.height:,} rows written to {to}", err=True)
     elif as_json:
         print_json(json_rows(table))
     else:
-        print_table(table, title, max_rows)
+        print_view(table, view, title=title, full=full, max_rows=MAX_ROWS)
+
+
+def print_view(
+    table: pl.DataFrame, view: View, *, title: str | None = None, full: bool = False, max_rows: int | None = None
+) -> None:
+    """Print the columns a view shows (`full`: all), or what it says of a table without rows."""
+    if not table.height:
+        typer.echo(view.empty)
+        return
+    wanted = [*view.columns, *(name for name in table.columns if name not in view.columns)] if full else view.shown
+    shown = table.select(name for name in wanted if name in table.columns)
+    keys = [name for name in view.keys if name in table.columns]
+    print_table(shown, title or view.title, max_rows, headings=view.headings(), decimals=view.decimals(), keys=keys)
+
+
+def naturally_sorted(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Rows in the order people expect of names: C3 before C12."""
+    from concal.names import natural_key
+
+    names = [name for name in by if name in table.columns]
+    if not names:
+        return table
+    keys = [tuple(natural_key(str(value)) for value in row) for row in table.select(names).iter_rows()]
+    order = sorted(range(table.height), key=keys.__getitem__)
+    return table[order]
 
 
 def write_table(table: pl.DataFrame, to: Path) -> None:
@@ -127,48 +166,6 @@ def json_text(value: Any) -> str:
 def print_json(value: Any) -> None:
     """JSON to standard output."""
     typer.echo(json_text(value))
-
-
-def print_table(table: pl.DataFrame, title: str | None = None, max_rows: int | None = 50) -> None:
-    """A table for the terminal; cell text is shown as it is, never read as markup or control codes."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    shown = table if max_rows is None else table.head(max_rows)
-    page = Table(title=None if title is None else Text(title), title_justify="left", header_style="bold")
-    for name, kind in table.schema.items():
-        page.add_column(Text(printable(name)), justify="right" if kind.is_numeric() else "left")
-    for row in shown.iter_rows():
-        page.add_row(*(Text(cell_text(value)) for value in row))
-    console = Console(width=None if _is_terminal() else 160)
-    console.print(page)
-    if shown.height < table.height:
-        console.print(f"... and {table.height - shown.height:,} more rows; --to FILE writes all of them")
-
-
-def _is_terminal() -> bool:
-    import sys
-
-    return sys.stdout.isatty()
-
-
-def cell_text(value: Any) -> str:
-    """A cell as text: numbers short, nothing for null."""
-    if value is None:
-        return ""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value.is_integer() and abs(value) < 1e15 else f"{value:.4g}"
-    return printable(str(value))
-
-
-def printable(text: str) -> str:
-    """Text without control characters, which could move a terminal's cursor or colours."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def print_warnings(warnings: Sequence[str]) -> None:

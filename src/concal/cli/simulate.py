@@ -8,7 +8,8 @@ from typing import Annotated, Any
 
 import typer
 
-from concal.cli.show import JsonOption, print_json, print_table
+from concal.cli import views
+from concal.cli.show import JsonOption, print_json, print_view
 
 
 class Selection(StrEnum):
@@ -104,7 +105,7 @@ def _print(programme: Any, places: dict[str, Path], as_json: bool) -> None:
             "period": period,
             "responses": frame.height,
             "examinees": frame["person_id"].n_unique(),
-            "items seen": frame["item_id"].n_unique(),
+            "items_seen": frame["item_id"].n_unique(),
             "file": str(places[period]),
         }
         for period, frame in programme.responses.items()
@@ -112,5 +113,5 @@ def _print(programme: Any, places: dict[str, Path], as_json: bool) -> None:
     if as_json:
         print_json({"periods": rows, "spec": places["spec"], "items": places["items"], "truth": places["truth"]})
         return
-    print_table(pl.DataFrame(rows), f"{programme.items.height:,} items")
+    print_view(pl.DataFrame(rows), views.SIMULATED, title=f"{programme.items.height:,} items")
     typer.echo(f"specification {places['spec']}, items {places['items']}, truth {places['truth']}")

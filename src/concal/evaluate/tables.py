@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import polars as pl
 
 from concal.evaluate.paper import (
@@ -120,13 +118,3 @@ def to_latex(evaluation: Evaluation, *, beside_published: bool = True) -> str:
 
 def _math(name: str) -> str:
     return f"${name}$" if name == "r" else name
-
-
-def detail_table(evaluation: Evaluation, columns: Sequence[str] | None = None) -> pl.DataFrame:
-    """The agreement per method, dimension, response model and parameter, rounded for the terminal."""
-    three = ["mean_r", "mean_rmse", "sd_r", "sd_rmse"]
-    two = ["sd_ratio_low", "sd_ratio_mid", "sd_ratio_high"]
-    table = evaluation.agreement.with_columns(
-        *(pl.col(name).round(4) for name in three), *(pl.col(name).round(3) for name in (*two, "share_screened"))
-    )
-    return table.select(columns) if columns is not None else table

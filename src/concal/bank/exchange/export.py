@@ -84,7 +84,7 @@ def export(bank: Version, to: Path, *, format: str | None = None, period: str | 
         lines, left_out = flexmirt_lines(consensus)
         n = _appear(to, lambda path: path.write_text("".join(lines), encoding="utf-8"), len(lines))
     else:
-        n = _export_table(wide_items(consensus), to, kind)
+        n = _export_table(wide_items(consensus.groups.values()), to, kind)
     return Exported(to, kind, n, left_out)
 
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from concal.bank.store.manifest import Release, Snapshot
 from concal.bank.update.acts import Acts
-from concal.combine.result import Consensus, GroupConsensus
+from concal.combine.result import GroupConsensus
 from concal.errors import BankError, first_few
 from concal.link.result import Link
 
@@ -68,12 +68,15 @@ def wanted_items(table: pl.DataFrame, ids: Iterable[str] | None) -> pl.DataFrame
     return order.join(table, on="item_id", how="left", maintain_order="left")
 
 
-def wide_items(consensus: Consensus) -> pl.DataFrame:
-    """One row per item: natural parameters (a, d, ...) at the posterior mean of xi, SDs of xi, covariance."""
+def wide_items(groups: Iterable[GroupConsensus]) -> pl.DataFrame:
+    """One row per item: natural parameters (a, d, ...) at the posterior mean of xi, the SD of a, means and SDs of xi.
+
+    The SD of the slope is a SD(log a), to first order.
+    """
     from concal.response.natural import natural_from_xi
 
     frames = []
-    for group in consensus.groups.values():
+    for group in groups:
         n = len(group.item_ids)
         natural = natural_from_xi(group.model, group.mean)
         names = group.model.parameters
@@ -89,12 +92,13 @@ def wide_items(consensus: Consensus) -> pl.DataFrame:
                     "n_responses": group.n_responses,
                     "n_periods": group.n_periods,
                     **natural,
+                    "a_sd": natural["a"] * group.sd[:, names.index("log_a")],
                     **{f"{name}_mean": group.mean[:, k] for k, name in enumerate(names)},
                     **{f"{name}_sd": group.sd[:, k] for k, name in enumerate(names)},
                 }
             )
         )
-    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame()
+    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame(schema={"item_id": pl.String})
 
 
 def period_table(snapshot: Snapshot) -> pl.DataFrame:
