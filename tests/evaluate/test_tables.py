@@ -8,6 +8,7 @@ import pytest
 from pooled_worlds import PERIODS, make_world
 
 from concal.evaluate.agreement import ability_agreement, agreement
+from concal.evaluate.distance import split_distance
 from concal.evaluate.recovery import recovery
 from concal.evaluate.result import Evaluation, from_content
 from concal.evaluate.tables import notes, paper_table, to_latex, to_markdown
@@ -24,6 +25,7 @@ def evaluation():
         methods=("analytic",),
         agreement=found.table,
         overall=found.overall,
+        distance=split_distance(found.pairs, {"analytic": world.consensus}),
         abilities=ability_agreement(world.calibrations, world.links, world.consensus.links, world.pooled, PERIODS),
         recovery=recovery(found.pairs, world.truth, world.pooled),
         pairs=found.pairs,

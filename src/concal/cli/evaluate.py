@@ -118,13 +118,15 @@ def write_evaluation(found: Evaluation, to: Path) -> None:
 def print_evaluation(found: Evaluation, *, full: bool = False) -> None:
     """The paper's table beside the paper, the details, and what belongs under it."""
     from concal.evaluate.tables import notes, paper_table
+    from concal.evaluate.verdict import poor_agreement
 
     table = paper_table(found)
     print_table(table, "Agreement with the pooled fit, beside the published figures", keys=table.columns[:2])
     print_view(found.agreement, views.AGREEMENT, full=full)
+    print_view(found.distance, views.DISTANCE, full=full)
     print_view(found.abilities, views.ABILITIES, full=full)
     if found.recovery.height:
         print_view(found.recovery, views.RECOVERY, full=full)
     for line in notes(found):
         typer.echo(line)
-    print_warnings(found.warnings)
+    print_warnings((*found.warnings, *poor_agreement(found)))

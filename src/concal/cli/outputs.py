@@ -98,6 +98,7 @@ EVALUATION = _object(
     {
         "agreement": _of("array", "by method, dimension, model and parameter", items={"type": "object"}),
         "overall": _of("array", "by method and parameter", items={"type": "object"}),
+        "distance": _rows("distance from the pooled fit, and whose it is", views.DISTANCE),
         "abilities": _rows("linked period fits against the pooled fit", views.ABILITIES),
         "fallback": _of("object", "share and number of items with the population fallback, by method"),
         "cost": _of("object", "pooled_seconds, pooled_peak_mib, update_seconds by period"),

@@ -326,6 +326,20 @@ AGREEMENT = View(
     ("method", "dimension", "model", "parameter", "mean_r", "mean_rmse", "sd_r", "sd_ratio_mid"),
     keys=("method", "dimension", "model", "parameter"),
 )
+DISTANCE = View(
+    "Distance of posterior means from the pooled fit, in pooled SDs (root mean square)",
+    "no item could be compared",
+    {
+        "method": _METHOD,
+        "parameter": _PARAMETER,
+        "n": Column(WHOLE, "items compared"),
+        "distance": Column(NUMBER, "all of it", decimals=3),
+        "by_links": Column(NUMBER, "what the links make of it: against the same method at the pooled links", decimals=3),
+        "by_items": Column(NUMBER, "what is left at the pooled links", decimals=3),
+    },
+    ("method", "parameter", "n", "distance", "by_links", "by_items"),
+    keys=("method", "parameter"),
+)
 ABILITIES = View(
     "Abilities: linked period fits against the pooled fit",
     "no abilities were compared",

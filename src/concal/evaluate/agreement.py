@@ -19,7 +19,7 @@ import polars as pl
 from concal.calibrate.result import Abilities, Calibration
 from concal.combine.result import Consensus
 from concal.errors import DataError, first_few
-from concal.evaluate.links import links_in_force
+from concal.evaluate.links import links_in_force, pooled_abilities
 from concal.evaluate.pairs import TERTILES, compare_pairs, tertile_of
 from concal.link.result import Link
 from concal.link.transform import linked_abilities
@@ -151,19 +151,10 @@ def ability_agreement(
         period, dimension, mean, sd, pooled_mean, pooled_sd, mean_difference, sd_ratio at the links in force;
         pairwise_mean_difference, pairwise_sd_ratio at the periods' own links.
     """
-    abilities = pooled.abilities
-    if abilities is None or abilities.population_mean is None or abilities.population_sd is None:
-        raise DataError("the pooled fit has no ability distribution per period; fit it with concal.fit_pooled")
-    if abilities.population_mean.shape[2] != len(populations):
-        raise DataError(
-            f"the pooled fit has {abilities.population_mean.shape[2]} populations, but {len(populations)} periods were "
-            "named; fit it with concal.fit_pooled"
-        )
+    pooled_mean, pooled_sd = pooled_abilities(pooled, populations)
     missing = [p for p in populations if p not in links]
     if missing:
         raise DataError(f"no link for {first_few(missing)}; link every period before comparing abilities")
-    pooled_mean = abilities.population_mean.mean(axis=(0, 1))
-    pooled_sd = abilities.population_sd.mean(axis=(0, 1))
     in_force = links_in_force(links, consensus_links)
     rows = []
     for m, period in enumerate(populations):

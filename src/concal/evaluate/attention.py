@@ -12,6 +12,7 @@ from concal.combine.drift.alarms import Alarm
 from concal.combine.result import Consensus
 from concal.data.linkage import Linkage
 from concal.evaluate.result import Evaluation
+from concal.evaluate.verdict import poor_agreement
 from concal.link.result import Link
 
 
@@ -80,7 +81,10 @@ def attention(
     found += _resting(acts)
     if evaluation is None:
         found.append(Notice("doubt", "agreement", "no pooled fit to compare with yet; `concal evaluate` makes one"))
-    elif evaluation.version is not None and evaluation.version + 1 < version:
+    else:
+        method = consensus.method if consensus.method in evaluation.methods else None
+        found += [Notice("problem", "agreement", text) for text in poor_agreement(evaluation, method)]
+    if evaluation is not None and evaluation.version is not None and evaluation.version + 1 < version:
         found.append(
             Notice(
                 "doubt",

@@ -23,6 +23,8 @@ from concal.data.read import Table
 from concal.errors import BankError, ConcalError, DataError
 from concal.evaluate.agreement import ability_agreement, agreement
 from concal.evaluate.cost import measure_cost
+from concal.evaluate.distance import consensus_at, split_distance
+from concal.evaluate.links import pooled_links
 from concal.evaluate.recovery import recovery
 from concal.evaluate.result import Evaluation, from_content
 from concal.spec import Spec
@@ -164,6 +166,9 @@ def evaluate_bank(
         found.append(agreement(consensus, pooled, calibrations.values(), max_rhat=max_rhat))
     pairs = pl.concat(a.pairs for a in found)
     populations = getattr(pooled.abilities, "populations", ()) or data.populations
+    say("placing the periods where the pooled fit has them")
+    implied = pooled_links(calibrations, pooled, populations)
+    at_pooled = {method: consensus_at(bank, implied, method) for method in consensuses}
     evaluation = Evaluation(
         name=name,
         reference=reference,
@@ -171,6 +176,7 @@ def evaluate_bank(
         methods=tuple(consensuses),
         agreement=pl.concat(a.table for a in found),
         overall=pl.concat(a.overall for a in found),
+        distance=split_distance(pairs, at_pooled),
         abilities=ability_agreement(
             calibrations,
             {p: bank.link(p) for p in periods},

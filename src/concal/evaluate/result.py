@@ -10,7 +10,7 @@ import polars as pl
 
 from concal.errors import DataError
 
-FRAMES = ("agreement", "overall", "abilities", "recovery", "pairs")
+FRAMES = ("agreement", "overall", "distance", "abilities", "recovery", "pairs")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class Evaluation:
         Consensus methods compared.
     agreement, overall : polars DataFrame
         See `concal.evaluate.agreement.Agreement`.
+    distance : polars DataFrame
+        See `concal.evaluate.distance.split_distance`.
     abilities : polars DataFrame
         See `concal.evaluate.agreement.ability_agreement`.
     recovery : polars DataFrame
@@ -50,6 +52,7 @@ class Evaluation:
     methods: tuple[str, ...]
     agreement: pl.DataFrame
     overall: pl.DataFrame
+    distance: pl.DataFrame
     abilities: pl.DataFrame
     recovery: pl.DataFrame
     pairs: pl.DataFrame
@@ -64,6 +67,7 @@ class Evaluation:
         return {
             "agreement": [_nested(row, "sd_ratio", ("low", "mid", "high")) for row in self.agreement.to_dicts()],
             "overall": [_nested(row, "sd_ratio", ("low", "mid", "high")) for row in self.overall.to_dicts()],
+            "distance": self.distance.to_dicts(),
             "abilities": self.abilities.to_dicts(),
             "fallback": dict(self.fallback),
             "cost": dict(self.cost),

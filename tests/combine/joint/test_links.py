@@ -13,11 +13,13 @@ from concal.calibrate.workers import Workers
 from concal.combine.analytic.forms import unite_forms
 from concal.combine.analytic.totals import sum_periods
 from concal.combine.joint.arrange import arrange, group_layout
+from concal.combine.joint.consensus import combine_jointly
 from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.links import LinkPriors, LinkSteps, connected
 from concal.combine.joint.state import JointState
 from concal.errors import LinkError
 from concal.response.lanes import LANES
+from concal.spec import ConsensusSpec
 
 TAU = 0.3  # strong enough to be seen
 
@@ -237,3 +239,27 @@ def test_sets_of_periods_that_hang_together():
     assert priors.precision[0, 0, 0, 0] == pytest.approx(1e8)  # a reference without wobble is as good as fixed
     with pytest.raises(LinkError, match="'P9' is not among the periods"):
         LinkPriors([replace(p, reference="P9") for p in placed], [g], [tables])
+
+
+def test_held_links_are_not_estimated():
+    world = phi_world(n_periods=4, seed=5)
+    wrong = [
+        replace(p, link_mean=p.link_mean + np.array([0.1, 0.2]), held=True) if p.period == "P3" else p
+        for p in world.placed
+    ]
+    _, _, _, priors, _ = pieces(wrong)
+    assert priors.free[0].tolist() == [False, True, False, True]  # the reference, and P3
+    found = combine_jointly(wrong, sum_periods(wrong), ConsensusSpec())
+    links = {row["period"]: row for row in found.links.iter_rows(named=True)}
+    np.testing.assert_allclose(np.log(links["P3"]["A_mean"]), world.links[2, 0] + 0.1, atol=1e-3)
+    np.testing.assert_allclose(links["P3"]["B_mean"], world.links[2, 1] + 0.2, atol=1e-3)
+    # the others move as far as a quarter of wrong evidence pulls them, no further
+    assert abs(links["P2"]["B_mean"] - world.links[1, 1]) < 0.2
+
+
+def test_a_held_link_places_its_set_of_periods():
+    world = phi_world(n_periods=4, seed=6, n_items=40, share=1.0)
+    apart = [only(p, range(20)) if k < 2 else only(p, range(20, 40)) for k, p in enumerate(world.placed)]
+    held = [replace(p, held=p.period == "P4") for p in apart]
+    assert pieces(apart)[3].free[0].tolist() == [False, True, False, True]  # the first of equally good links
+    assert pieces(held)[3].free[0].tolist() == [False, True, True, False]

@@ -142,6 +142,8 @@ class Placed:
         Moments of (log A, B) over the linked draws; zeros for the reference itself.
     linked : bool
         False: the period came without a link, and only the joint method can place it.
+    held : bool
+        True: the link is given, and the joint method does not estimate it.
     """
 
     factors: PeriodFactors
@@ -149,6 +151,7 @@ class Placed:
     link_mean: Array
     link_covariance: Array
     linked: bool = True
+    held: bool = False
 
     @property
     def period(self) -> str:

@@ -17,7 +17,7 @@ from concal.combine.factors.remainder import Tables, used_bins
 Array = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.floating]
-CHUNK_FACTORS = 4000  # a thread takes at a time
+CHUNK_FACTORS = 8000  # a thread takes at a time
 BLOCK_ITEMS = 1024
 
 
@@ -77,13 +77,6 @@ def arrange(
     """Factors of one group from every period that saw its items."""
     rows = np.flatnonzero(group.answered)
     place = {group.item_ids[j]: k for k, j in enumerate(rows)}
-    newest = {
-        item
-        for p in placed
-        if (g := p.factors.groups.get(group.name)) is not None and g.model == group.model
-        for item, seen in zip(g.item_ids, g.seen, strict=True)
-        if seen
-    }
     parts = []
     for m, period in enumerate(placed):
         source = period.factors.groups.get(group.name)
@@ -91,6 +84,7 @@ def arrange(
             continue
         use = source.seen
         if source.model != group.model:
+            newest = _seen_under(placed, group)
             use = use & np.array([i not in newest for i in source.item_ids], dtype=bool)
         at = np.flatnonzero(use)
         if at.size:
@@ -102,6 +96,17 @@ def arrange(
     item, period_of, bins, *values = (column[order] for column in stacked)
     start = np.concatenate([[0], np.cumsum(np.bincount(item, minlength=rows.size))]).astype(np.int64)
     return GroupTables(rows, start, item, period_of, bins, *values)
+
+
+def _seen_under(placed: Sequence[Placed], group: GroupEvidence) -> set[str]:
+    """Items of a group that some period saw under its present response model."""
+    return {
+        item
+        for p in placed
+        if (g := p.factors.groups.get(group.name)) is not None and g.model == group.model
+        for item, seen in zip(g.item_ids, g.seen, strict=True)
+        if seen
+    }
 
 
 def _period_part(

@@ -59,10 +59,12 @@ class LinkPriors:
             parts = connected(M, [t for g, t in zip(groups, tables, strict=True) if g.dim == k])
             wobble = placed[reference].factors.wobble[k]
             self._hold(k, reference, -wobble @ prior_pull(placed[reference].factors, dimension), wobble)
-            for part in parts:
-                if reference not in part:
-                    m = _holder(placed, parts, part, k, dimension)
-                    self._hold(k, m, placed[m].link_mean[k], placed[m].link_covariance[k])
+            held = {m for m, p in enumerate(placed) if p.held and m != reference}
+            held |= {
+                _holder(placed, parts, part, k, dimension) for part in parts if (held | {reference}).isdisjoint(part)
+            }
+            for m in held:
+                self._hold(k, m, placed[m].link_mean[k], placed[m].link_covariance[k])
 
     def _hold(self, k: int, m: int, mean: Array, covariance: Array) -> None:
         self.mean[k, m], self.free[k, m] = mean, False
@@ -180,9 +182,9 @@ class LinkSteps:
             scale = np.exp(log_s)
             x[:, 1] *= scale
             x[:, 0] += log_s
-            for _, s, _ in mine:
+            for g, s, _ in mine:
                 s.beta[0, 0] -= t
-                _carry(s, scale, scale * t)
+                _carry(g, s, scale, scale * t, self.workers)
         state.refresh_links()
 
     def _draw_shift(self, x: Array, k: int, mine: list[Member], rng: np.random.Generator) -> Array:
@@ -228,10 +230,10 @@ def _population_density(g: GroupLayout, s: GroupState, tau: float, log_s: Array)
     return np.asarray(value - inverse / (e * e) - 0.5 * tau * (s.beta[0, 1] - log_s) ** 2)
 
 
-def _carry(group: GroupState, s: Array, shift: Array) -> None:
+def _carry(g: GroupLayout, group: GroupState, s: Array, shift: Array, workers: Workers) -> None:
     """Items and population to s theta + shift, in place."""
-    for values in (group.xi, group.mean):
-        metric.move_rows(values, s, shift)
+    tasks = [(values, slice(*block)) for values in (group.xi, group.mean) for block in g.item_blocks]
+    workers.map(lambda task: metric.move_rows(task[0][task[1]], s, shift), tasks)
     for values in (group.beta, group.beta_mean):
         metric.move_rows(values[:1], s, shift)
         metric.move_rows(values[1:], s, np.zeros(LANES), slopes=False)

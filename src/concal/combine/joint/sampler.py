@@ -88,7 +88,7 @@ class JointSampler:
         """
         try:
             with threadpool_limits(1, "blas"):
-                trace = JointTrace(self.layout.groups, self.state)
+                trace = JointTrace(self.layout.groups, self.state, self.workers)
                 for k in range(WARMUP):
                     self.sweep(adapting=True)
                     if WARMUP // 4 <= k < WARMUP // 2:
@@ -124,7 +124,7 @@ class JointSampler:
     def _sample(self, tell: Tell) -> JointDraws:
         size = sum(t.n_factors for t in self.factors.tables)
         block = int(np.clip(BLOCK_WORK // size, LEAST_BLOCK, MOST_BLOCK))
-        trace = JointTrace(self.layout.groups, self.state, keep_every=block * LANES // KEPT)
+        trace = JointTrace(self.layout.groups, self.state, self.workers, keep_every=block * LANES // KEPT)
         while True:
             for _ in range(block):
                 self.sweep(adapting=False)
@@ -139,8 +139,9 @@ class JointSampler:
 class JointTrace:
     """Running moments of the items, and every sweep of links and populations."""
 
-    def __init__(self, groups: Sequence[GroupLayout], state: JointState, keep_every: int = 0) -> None:
-        self.groups, self.keep_every = groups, keep_every
+    def __init__(self, groups: Sequence[GroupLayout], state: JointState, workers: Workers, keep_every: int = 0) -> None:
+        self.groups, self.workers, self.keep_every = groups, workers, keep_every
+        self.blocks = [(k, slice(*block)) for k, g in enumerate(groups) for block in g.item_blocks]
         self.sweeps = 0
         self.centre = [s.xi.mean(axis=2) for s in state.groups]
         self.total = [np.zeros((g.n_items, g.p)) for g in groups]
@@ -153,15 +154,19 @@ class JointTrace:
         """Take in one sweep."""
         self.sweeps += 1
         row: list[Array] = [np.moveaxis(state.links, -1, 0)]
+        self.workers.map(lambda task: self._add(state, *task), self.blocks)
         for k, s in enumerate(state.groups):
-            z = s.xi - self.centre[k][:, :, None]
-            self.total[k] += z.sum(axis=2)
-            self.square[k] += z @ z.transpose(0, 2, 1)
             row += [np.moveaxis(s.beta, -1, 0).copy(), np.moveaxis(s.beta_mean, -1, 0).copy(), s.sigma.copy()]
             if self.keep_every and len(self.kept[k]) * LANES < KEPT and self.sweeps % self.keep_every == 0:
                 self.kept[k].append(np.moveaxis(s.xi, -1, 0).astype(np.float32))
         row[0] = row[0].copy()
         self.governing.append(row)
+
+    def _add(self, state: JointState, k: int, block: slice) -> None:
+        """Moments of some items of one group."""
+        z = state.groups[k].xi[block] - self.centre[k][block, :, None]
+        self.total[k][block] += z.sum(axis=2)
+        self.square[k][block] += z @ z.transpose(0, 2, 1)
 
     def check(self) -> None:
         """R-hat and ESS of links and populations."""
