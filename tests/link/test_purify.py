@@ -230,7 +230,7 @@ def test_a_format_that_moved_as_a_whole_has_its_own_share():
     together = two_groups(ScoreShifts(u, sd, gain, np.zeros(345, int)))
     stayed, moved = apart.probability[:276] <= 0.5, apart.probability[276:] > 0.5
     assert stayed.mean() > 0.97
-    assert moved.mean() > 0.9
+    assert moved.mean() > 0.8
     assert moved.mean() > (together.probability[276:] > 0.5).mean() + 0.1
     assert apart.center == pytest.approx(0.0, abs=0.05)
 
