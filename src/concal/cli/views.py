@@ -334,7 +334,9 @@ DISTANCE = View(
         "parameter": _PARAMETER,
         "n": Column(WHOLE, "items compared"),
         "distance": Column(NUMBER, "all of it", decimals=3),
-        "by_links": Column(NUMBER, "what the links make of it: against the same method at the pooled links", decimals=3),
+        "by_links": Column(
+            NUMBER, "what the links make of it: against the same method at the pooled links", decimals=3
+        ),
         "by_items": Column(NUMBER, "what is left at the pooled links", decimals=3),
     },
     ("method", "parameter", "n", "distance", "by_links", "by_items"),
