@@ -5,7 +5,7 @@ the engine makes it, from the posterior under the population model: Q = -Cov(l, 
 the gradient of the log likelihood in slope and intercept, here on a grid. One item in ten moves in one period by a
 number of population SDs of ability, easier or harder.
 
-    python benchmarks/drift.py            # the tables of docs/drift.md, about a minute
+    python benchmarks/drift.py            # the tables of docs/guides/drift.md, about a minute
     python benchmarks/drift.py --quick
 """
 

@@ -1,4 +1,4 @@
-"""Consensus against the pooled fit on real responses: the tables of "Real responses" in docs/validation.md.
+"""Consensus against the pooled fit on real responses: the tables of "Real responses" in docs/evidence/validation.md.
 
     python benchmarks/real_data.py {cloze,cloze2,assist} --data FOLDER --out FOLDER
 

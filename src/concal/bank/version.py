@@ -184,7 +184,7 @@ class Version:
         return find_drift(self.placed(), consensus, fdr=fdr or spec.drift_fdr, half_life=spec.half_life)
 
     def alarms(self) -> tuple[Alarm, ...]:
-        """What contradicts itself in this version: consensus, drift, periods, links; see `docs/drift.md`."""
+        """What contradicts itself in this version: consensus, drift, periods, links; see `docs/guides/drift.md`."""
         from concal.combine.drift.alarms import raise_alarms
 
         if not self._snapshot.periods:

@@ -22,8 +22,8 @@ Array = npt.NDArray[np.float64]
 
 MOST_MISSED = 0.1
 """Root mean square of a log-likelihood that quadratics may miss at one to two posterior SDs. On the programmes of
-docs/validation.md 2pl, gpcm, grm and beta miss .03 to .09 (2pl then differs from exact products by .005 SD in place and
-.2 % in SD), ordered_beta .09 to .13, 3pl .15 and up to .5 for single items."""
+docs/evidence/validation.md 2pl, gpcm, grm and beta miss .03 to .09 (2pl then differs from exact products by .005 SD in
+place and .2 % in SD), ordered_beta .09 to .13, 3pl .15 and up to .5 for single items."""
 
 
 class Sums(NamedTuple):

@@ -8,8 +8,8 @@ N(mean, covariance), seen on the period's own metric as phi_i, and the table's g
 
 plus the remainder. The points lie where the *consensus* is, not where the period's own posterior was: periods that
 disagree are heard where they have to agree. Against chains that evaluate the tables themselves, on the programmes of
-docs/validation.md, correlations of means with the pooled fit differ by less than .0005 and SD ratios by up to .014, at
-a fifth of the time or less.
+docs/evidence/validation.md, correlations of means with the pooled fit differ by less than .0005 and SD ratios by up to
+.014, at a fifth of the time or less.
 """
 
 from __future__ import annotations
