@@ -36,6 +36,7 @@ def commands(block: str) -> list[list[str]]:
 @pytest.fixture(scope="module", autouse=True)
 def quick_targets():
     """Looser defaults of the calibration: the test is about the examples, not about the precision of their answers."""
+    from concal.combine.joint import sampler
     from concal.spec import CalibrationSpec, Spec
 
     usual = {name: CalibrationSpec.model_fields[name].default for name in FAST}
@@ -48,8 +49,8 @@ def quick_targets():
 
     take(FAST)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("concal.combine.joint.sampler.TARGET_ESS", 20.0)
-        patch.setattr("concal.combine.joint.sampler.TARGET_RHAT", 2.0)
+        patch.setattr(sampler, "TARGET_ESS", 20.0)
+        patch.setattr(sampler, "TARGET_RHAT", 2.0)
         yield
     take(usual)
 
