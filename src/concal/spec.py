@@ -48,8 +48,15 @@ class GroupSpec(_Section):
 
 
 class DataSpec(_Section):
-    """How to read imperfect data."""
+    """How to read responses as they come."""
 
+    person_id: str = Field(default="person_id", min_length=1, description="Column of the examinees' ids.")
+    item_id: str = Field(default="item_id", min_length=1, description="Column of the items' ids (long tables).")
+    score: str = Field(default="score", min_length=1, description="Column of the scores (long tables).")
+    ignore: tuple[str, ...] = Field(default=(), description="Columns of wide tables that are no items.")
+    missing: Literal["skip", "error"] = Field(
+        default="skip", description="A score that is empty, NA or NaN: a response that was not given, or refused."
+    )
     duplicates: Literal["error", "first", "last", "mean"] = Field(
         default="error", description="Several responses of one examinee to one item."
     )

@@ -98,7 +98,7 @@ def test_all_problems_in_one_error(two_group_spec):
         "1 item_id on several rows: 'c'",
         "1 item in a group the spec does not have ('vocabularly'): 'x'; did you mean 'vocabulary'?",
         "1 row without a person_id: rows 4",
-        "2 scores not a number ('(empty)', 'abc'): 'p4' on 'y', 'p5' on 'b'",
+        "1 score not a number ('abc'): 'p4' on 'y'",
         "1 item_id not in the item table, 1 row: '7' (nearest item: '007')",
         "group 'vocabulary' (2pl): 1 score must be 0 or 1: 2 ('p2' on 'c')",
         "group 'summary' (gpcm): 1 score must be",
@@ -117,7 +117,7 @@ def test_long_lists_are_counted_not_printed(two_group_spec, two_group_items):
     assert len(str(caught.value)) < 1000
 
 
-@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -1.0, 0.5])
+@pytest.mark.parametrize("bad", [float("inf"), -1.0, 0.5])
 def test_scores_outside_the_model(bad, two_group_spec, two_group_items, two_group_responses):
     answers = pl.concat([two_group_responses, rows(("p9", "v1", bad))])
     with pytest.raises(DataError, match=r"1 score must be 0 or 1: .* \('p9' on 'v1'\)"):
@@ -180,6 +180,13 @@ def test_wide_and_silent_examinees(two_group_spec, two_group_items, two_group_re
     checked = check_period(pl.concat([wide, silent.cast(wide.schema)]), two_group_items, two_group_spec, wide=True)
     assert checked.data.n_responses == 32
     assert checked.warnings == ("1 examinee without any response: 'p0'; left out",)
+
+
+def test_rows_without_a_score_are_no_responses(two_group_spec, two_group_items, two_group_responses):
+    answers = pl.concat([two_group_responses, rows(("p9", "v1", float("nan")))])
+    checked = check_period(answers, two_group_items, two_group_spec)
+    assert checked.data.n_responses == two_group_responses.height
+    assert "1 row without a score: taken as not given, left out" in checked.warnings
 
 
 def test_unanswered_items_are_left_to_prediction(two_group_spec, two_group_items, two_group_responses):

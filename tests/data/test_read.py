@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from concal.data.read import read_responses, read_table
 from concal.errors import DataError
+from concal.spec import DataSpec
 
 ODD_IDS = ["007", "0", " padded ", 'say "hi"', "a,b", "naïve-日本", "NA", "1e3", "line\nbreak", "-5", "true"]
 
@@ -105,7 +106,6 @@ def test_wide_items_may_be_called_anything():
     ("table", "message"),
     [
         (odd_table(), "this is a long table"),
-        (pl.DataFrame({"a": [1], "person_id": ["p"]}), "first column"),
         (pl.DataFrame({"id": ["p"]}), "needs a column of person ids and one column per item"),
         (pl.DataFrame({"id": ["p"], "i": [1], "x": [[1]]}), "1 columns hold no scores: 'x'"),
     ],
@@ -119,21 +119,34 @@ def test_unreadable_scores_are_kept_for_the_message(tmp_path):
     path = tmp_path / "r.csv"
     path.write_text("person_id,item_id,score\np,i,1\np,j,right\np,k,\np,l, 1.5 \n")
     answers = read_responses(path)
-    assert answers.rows["score"].to_list() == [1.0, None, None, 1.5]
-    assert answers.unreadable.to_list() == ["right", "(empty)"]
+    assert answers.rows["score"].to_list() == [1.0, None, 1.5]
+    assert answers.unreadable.to_list() == ["right"]
+    assert (answers.not_given, answers.numbers.to_list()) == (1, [1, 2, 4])
+    refused = read_responses(path, options=DataSpec(missing="error"))
+    assert refused.rows["score"].to_list() == [1.0, None, None, 1.5]
+    assert refused.unreadable.to_list() == ["right", "(empty)"]
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
         ("r.csv", b"person,item_id,score\np,i,1\n", r"missing column 'person_id' \(did you mean 'person'\?\)"),
-        ("r.csv", b"person_id;item_id;score\np;i;1\n", r"seem to be separated by ';'"),
         ("r.csv", b"", r"not a table"),
         ("r.csv", b"a,b\n1,2\n3,4,5,6\n", r"not a table"),
-        ("r.csv", b"person_id,item_id,score\n\xff\xfe\x00,i,1\n", r"not a table"),
+        ("r.csv", b"person_id,item_id,score\n\xff\xfe\x00,i,1\n", r"neither UTF-8 nor Windows-1252 .*line 2"),
         ("r.csv", b"person_id,item_id,score,score\np,i,1,1\n", r"several columns called 'score'"),
         ("r.parquet", b"this is no parquet file", r"not a table"),
-        ("r.xlsx", b"PK", r"none of the kinds"),
+        ("r.xlsx", b"PK", r"is not a \.xlsx file"),
+        ("r.sav", b"no", r"is not a \.sav file"),
+        ("r.rds", b"x", r"none of the kinds that can be read; in R: arrow::write_parquet"),
+        ("r.docx", b"x", r"none of the kinds that can be read; what can be read: \.csv"),
+        (
+            "r.csv",
+            b"person_id,item_id;score\np,i;1\n",
+            r"cannot tell what separates the columns, commas \(2 columns\) or",
+        ),
+        ("r.csv", b'person_id,item_id,score\np,i,"0,5"\np,j,0.5\n', r"have a comma in some rows \('0,5'\) and a point"),
+        ("r.csv", b"person_id;item_id;score\np;i;1,234\n", r"decimal comma or separates thousands"),
         ("r.csv.gz", b"not gzip", r"not a table"),
     ],
 )

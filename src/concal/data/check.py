@@ -103,12 +103,15 @@ def check_period(
     except ConcalError as error:
         found.caught(error)
     try:
-        answers = read_responses(responses, wide=wide)
+        answers = read_responses(responses, wide=wide, options=spec.data)
     except ConcalError as error:
         found.caught(error)
     if table is None or answers is None:
         found.stop_if_bad()
         raise AssertionError("a table that could not be read is a problem")
+    found.warnings += answers.notes
+    if answers.not_given:
+        found.warn(f"{counted(answers.not_given, 'row')} without a score: taken as not given, left out")
     rows = index_rows(answers, table, spec, found, earlier_persons)
     _doubt_items(rows, table, spec, found)
     kept = np.ones(table.height, dtype=bool) if keep_unanswered else rows.n_responses > 0

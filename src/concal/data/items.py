@@ -17,7 +17,7 @@ def read_items(source: Table, spec: Spec, found: Findings) -> pl.DataFrame:
     The column `group` may be absent where the spec has one group only.
     """
     only = list(spec.groups) if len(spec.groups) == 1 else []
-    table = read_table(source, columns=("item_id",), what="items")
+    table = read_table(source, columns=("item_id",), what="items", notes=found.warnings)
     if only and "group" not in table.columns:
         table = table.with_columns(pl.lit(only[0]).alias("group"))
     table = read_table(table, columns=("item_id", "group"), what="items")

@@ -55,7 +55,7 @@ def index_rows(
         found.warn(
             f"{counted(answers.silent.len(), 'examinee')} without any response: {some(answers.silent)}; left out"
         )
-    responses = _resolve(answers.rows, answers.unreadable, table, found)
+    responses = _resolve(answers, table, found)
     run = responses["person_id"].rle_id()
     heads = responses["person_id"].filter(run.diff().fill_null(1) != 0)
     persons = heads.unique().sort()
@@ -84,14 +84,16 @@ def _positions(ids: pl.Series, known: pl.Series) -> pl.Series:
     return pl.DataFrame({"id": ids}).join(index, on="id", how="left", maintain_order="left")["at"]
 
 
-def _resolve(responses: pl.DataFrame, unreadable: pl.Series, table: pl.DataFrame, found: Findings) -> pl.DataFrame:
+def _resolve(answers: Answers, table: pl.DataFrame, found: Findings) -> pl.DataFrame:
     """Rows with both ids, a known item and a readable score; with the item's position."""
+    responses, unreadable, numbers = answers.rows, answers.unreadable, answers.numbers
     for name in ("person_id", "item_id"):
         lost = responses[name].is_null() | (responses[name] == "").fill_null(False)
         if lost.any():
-            at = some(lost.arg_true() + 1)
-            found.error(f"responses: {counted(int(lost.sum()), 'row')} without a {name}: rows {at}")
+            at = lost.arg_true() + 1 if numbers is None else numbers.filter(lost)
+            found.error(f"responses: {counted(int(lost.sum()), 'row')} without a {name}: rows {some(at)}")
             responses = responses.filter(~lost)
+            numbers = None if numbers is None else numbers.filter(~lost)
     if unreadable.len():
         bad = responses.filter(pl.col("score").is_null()).head(5)
         shown = [f"{p!r} on {i!r}" for p, i in zip(bad["person_id"], bad["item_id"], strict=True)]

@@ -69,7 +69,7 @@ def check(
     others = periods.only(name for name in periods if name != period)
     earlier, by = None, NOTHING
     if others.entries:
-        rows = read_responses(responses, wide=wide).rows
+        rows = read_responses(responses, wide=wide, options=spec.data).rows
         earlier = returning(rows["person_id"].drop_nulls().unique(), (others.reader(name) for name in others))
         ids = rows["item_id"].drop_nulls().unique().to_list()
         by = periods.acts.with_period(period).adjustment(period, map(str, ids))
