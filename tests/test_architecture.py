@@ -24,7 +24,7 @@ ORDER = [
     {"score"},
     {"evaluate"},
     {"report"},
-    {"demo", "doctor"},
+    {"demo", "doctor", "start"},
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}

@@ -12,6 +12,7 @@ from concal.cli.cells import printable
 from concal.errors import ConcalError
 
 COMMAND_MODULES = [
+    "concal.cli.start",
     "concal.cli.simulate",
     "concal.cli.check",
     "concal.cli.bank",

@@ -164,6 +164,24 @@ SIMULATE = _object(
         "truth": _text("folder with the true values"),
     },
 )
+START = _object(
+    "What was found in the files, and the drafts.",
+    {
+        "layout": _text("long or wide"),
+        "person": _text("column of the examinees"),
+        "item": _maybe("string", "column of the items, of a long table"),
+        "score": _maybe("string", "column of the scores, of a long table"),
+        "other_columns": _texts("neither ids nor scores"),
+        "persons": _whole("examinees"),
+        "responses": _whole("responses"),
+        "groups": _rows("proposed groups", views.DRAFTS),
+        "features": _rows("item features", views.FEATURES),
+        "odd": _texts("what a careful person would look at"),
+        "files": _texts("written"),
+        "accepted": _of("boolean", "whether `concal add` would take the drafts as they are"),
+        "problems": _maybe("string", "why not"),
+    },
+)
 
 OBJECTS: dict[str, Schema] = {
     "add": UPDATE,
@@ -183,6 +201,7 @@ OBJECTS: dict[str, Schema] = {
     "prune": PRUNE,
     "report": REPORT,
     "simulate": SIMULATE,
+    "start": START,
 }
 """Commands that print one object; the others print the rows of their view."""
 

@@ -387,6 +387,32 @@ DOCTOR = View(
     ("check", "ok", "seen"),
     keys=("check",),
 )
+DRAFTS = View(
+    "Proposed groups",
+    "no items",
+    {
+        "group": _GROUP,
+        "model": Column(TEXT, "proposed response model"),
+        "items": Column(WHOLE, "items"),
+        "responses": Column(WHOLE, "responses"),
+        "scores": Column(TEXT, "what the scores are"),
+    },
+    ("group", "model", "items", "responses", "scores"),
+    keys=("group",),
+)
+FEATURES = View(
+    "Item features that were found",
+    "no features",
+    {
+        "column": Column(TEXT, "column of items.csv"),
+        "kind": Column(TEXT, "number, categories, text, or another type"),
+        "levels": Column(WHOLE, "different values"),
+        "missing": Column(WHOLE, "items without a value"),
+        "term": Column(TEXT, "how a formula may use it; null: not as it is", "in a formula"),
+    },
+    ("column", "kind", "levels", "missing", "term"),
+    keys=("column",),
+)
 SIMULATED = View(
     "Periods",
     "nothing was simulated",

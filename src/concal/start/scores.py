@@ -1,0 +1,128 @@
+"""What kind of scores each item has, and the response model and coding that follow from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from concal.errors import DataError, first_few
+
+MOST_CATEGORIES = 15
+"""Whole-number scores that span more than this are taken as continuous."""
+ROUND_MAXIMA = (10.0, 100.0)
+"""A largest score in the upper half below one of these was given out of it."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Items with the same kind of scores.
+
+    Attributes
+    ----------
+    name : str
+        For the group's name.
+    model : str
+        Proposed response model.
+    categories : int or None
+    says : str
+        The scores in words.
+    other : str
+        When another model would be right.
+    """
+
+    name: str
+    model: str
+    categories: int | None
+    says: str
+    other: str
+
+
+def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> tuple[pl.DataFrame, dict[str, Kind]]:
+    """Per item its responses and scores, its kind, and how its scores become those the model takes.
+
+    Parameters
+    ----------
+    rows
+        person_id, item_id, score.
+    max_score
+        Largest possible score of continuous items; default: 1, 10 or 100, or the largest there is.
+
+    Returns
+    -------
+    items : polars DataFrame
+        item_id, n_responses, n_persons, low, high, distinct, kind, shift, scale: the score the model takes is
+        (score - shift) / scale.
+    kinds : dict of str -> Kind
+    """
+    whole = (pl.col("score") % 1 == 0).all()
+    items = rows.group_by("item_id", maintain_order=True).agg(
+        n_responses=pl.len(),
+        low=pl.col("score").min(),
+        high=pl.col("score").max(),
+        distinct=pl.col("score").n_unique(),
+        whole=whole,
+        at_ends=((pl.col("score") == 0) | (pl.col("score") == 1)).any(),
+    )
+    if (items["low"] < 0).any():
+        bad = items.filter(pl.col("low") < 0)["item_id"]
+        raise DataError(
+            f"{bad.len()} items have negative scores: {first_few(bad.to_list())}; a code for a missing answer "
+            "(-1, -9)? Leave those rows out, or write NA"
+        )
+    discrete = pl.col("whole") & (pl.col("high") - pl.col("low") <= MOST_CATEGORIES)
+    items = items.with_columns(discrete=discrete)
+    counted = items.filter("discrete")
+    low = float(counted["low"].min() or 0.0) if counted.height else 0.0  # type: ignore[arg-type]
+    items = items.with_columns(shift=pl.when("discrete").then(low).otherwise(0.0))
+    top = pl.col("high") - pl.col("shift")
+    two = pl.col("discrete") & ((top <= 1) | ((pl.col("distinct") == 2) & (pl.col("low") == pl.col("shift"))))
+    maximum = _maximum(items.filter(~pl.col("discrete")), max_score)
+    items = items.with_columns(
+        scale=pl.when(two).then(pl.max_horizontal(top, 1.0)).when("discrete").then(1.0).otherwise(maximum),
+        kind=pl.when(two)
+        .then(pl.lit("binary"))
+        .when("discrete")
+        .then(pl.format("ordered_{}", (top + 1).cast(pl.Int64)))
+        .otherwise(pl.lit("continuous")),
+    )
+    return items.drop("whole", "discrete"), {name: _kind(name, items) for name in items["kind"].unique().sort()}
+
+
+def _maximum(continuous: pl.DataFrame, given: float | None) -> float:
+    """What continuous scores are out of."""
+    if not continuous.height:
+        return 1.0
+    high = float(continuous["high"].max())  # type: ignore[arg-type]
+    if given is not None:
+        if given < high:
+            raise DataError(f"--max-score {given:g} is smaller than a score there is, {high:g}")
+        return given
+    if high <= 1:
+        return 1.0
+    return next((top for top in ROUND_MAXIMA if top / 2 < high <= top), high)
+
+
+def _kind(name: str, items: pl.DataFrame) -> Kind:
+    own = items.filter(pl.col("kind") == name)
+    if name == "binary":
+        return Kind(name, "2pl", None, "scores 0 and 1", '"3pl" where examinees can guess')
+    if name == "continuous":
+        ends = bool(own["at_ends"].any()) or bool((own["high"] >= own["scale"]).any())
+        scale = float(own["scale"][0])
+        says = "continuous scores from 0 to 1" if scale == 1 else f"continuous scores, divided by {scale:g}"
+        if ends:
+            return Kind(name, "ordered_beta", None, says, '"beta" where no score is exactly 0 or 1')
+        return Kind(name, "beta", None, says, '"ordered_beta" where scores may be exactly 0 or 1')
+    top = int(own["high"].max() - own["shift"][0])  # type: ignore[operator]
+    return Kind(name, "gpcm", top + 1, f"scores 0 to {top}", '"grm" for ratings')
+
+
+def recoded(rows: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame | None:
+    """Responses with the scores the models take, or None where they are these already."""
+    changed = items.filter((pl.col("shift") != 0) | (pl.col("scale") != 1))
+    if not changed.height:
+        return None
+    coded = rows.join(items.select("item_id", "shift", "scale"), on="item_id", how="left", maintain_order="left")
+    score = (pl.col("score") - pl.col("shift")) / pl.col("scale")
+    return coded.select("person_id", "item_id", score=score)

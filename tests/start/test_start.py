@@ -1,0 +1,240 @@
+"""From files to a draft: columns, kinds of scores, groups, features, oddities; the drafts are accepted as they are."""
+
+import json
+import tomllib
+
+import jsonschema
+import numpy as np
+import polars as pl
+import pytest
+
+from concal.cli import main
+from concal.cli.outputs import output_schema
+from concal.errors import DataError
+from concal.spec import Spec
+from concal.start import look_at_files, write_start
+
+
+def long_table(n: int = 40, seed: int = 1) -> pl.DataFrame:
+    """Six items: two right/wrong, two of three steps, two continuous, answered by everybody."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for k in range(n):
+        scores = [*rng.integers(0, 2, 2), *rng.integers(0, 3, 2), *np.round(rng.random(2), 2)]
+        rows += [(f"s{k}", f"q{j}", float(y)) for j, y in enumerate(scores)]
+    return pl.DataFrame(rows, schema=["person_id", "item_id", "score"], orient="row")
+
+
+def accepted(found, tmp_path, name="r"):
+    """The drafts as written are a spec and items that a check accepts."""
+    assert found.problems is None, found.problems
+    folder = tmp_path / f"drafts-{name}"
+    write_start(found, folder)
+    assert Spec.read(folder / "bank.toml").groups
+    return folder
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("person_id", "item_id", "score"),
+        ("id", "item", "resp"),
+        ("Student.ID", "Question", "Correct"),
+        ("examinee", "item", "score"),
+    ],
+)
+def test_long_tables_by_the_names_of_their_columns(names, tmp_path):
+    path = tmp_path / "r.csv"
+    table = long_table().rename(dict(zip(("person_id", "item_id", "score"), names, strict=True)))
+    table.with_columns(cov_age=pl.lit(30)).write_csv(path)
+    found = look_at_files(path)
+    assert not found.columns.wide
+    assert (found.columns.person_id, found.columns.item_id, found.columns.score) == names
+    assert found.columns.others == ("cov_age",)
+    assert {(g.name, g.kind.model, g.items) for g in found.groups} == {
+        ("binary", "2pl", 2),
+        ("ordered_3", "gpcm", 2),
+        ("continuous", "beta", 2),
+    }
+    folder = accepted(found, tmp_path)
+    assert run("check", folder / "bank.toml", "Q1", path, "--items", folder / "items.csv") == 0
+
+
+def run(*words) -> int:
+    with pytest.raises(SystemExit) as left:
+        main([str(w) for w in words])
+    return int(left.value.code or 0)
+
+
+def test_wide_tables_by_what_they_hold(tmp_path):
+    path = tmp_path / "wide.csv"
+    wide = long_table().pivot(on="item_id", index="person_id", values="score").rename({"person_id": "pid"})
+    wide.with_columns(Total=pl.lit(9), school=pl.lit("x"), cov_sex=pl.lit(1)).write_csv(path, separator=";")
+    found = look_at_files(path)
+    assert found.columns.wide
+    assert found.columns.others == ("Total", "school", "cov_sex")
+    folder = accepted(found, tmp_path)
+    assert tomllib.loads(found.toml)["data"] == {"person_id": "pid", "ignore": ["Total", "school", "cov_sex"]}
+    assert run("check", folder / "bank.toml", "Q1", path, "--items", folder / "items.csv", "--wide") == 0
+
+
+@pytest.mark.parametrize(
+    ("scores", "kind", "model", "coded"),
+    [
+        ([1, 2, 3, 4], "ordered_4", "gpcm", [0, 1, 2, 3]),
+        ([1, 2, 1, 2], "binary", "2pl", [0, 1, 0, 1]),
+        ([0, 3, 0, 3], "binary", "2pl", [0, 1, 0, 1]),
+        ([0, 1, 0, 1], "binary", "2pl", None),
+        ([0, 1, 2, 3], "ordered_4", "gpcm", None),
+        ([3, 96, 36, 58], "continuous", "beta", [0.03, 0.96, 0.36, 0.58]),
+        ([0.5, 9.5, 5, 0], "continuous", "ordered_beta", [0.05, 0.95, 0.5, 0]),
+        ([12, 150, 80, 35], "continuous", "ordered_beta", [0.08, 1, 0.53333, 0.23333]),
+        ([0.1, 1.0, 0.4, 0.0], "continuous", "ordered_beta", None),
+    ],
+)
+def test_kinds_of_scores(scores, kind, model, coded, tmp_path):
+    table = pl.DataFrame(
+        {
+            "person": [f"p{k}" for k in range(12)] * 2,
+            "item": ["a"] * 12 + ["b"] * 12,
+            "score": [float(s) for s in scores * 6],
+        }
+    )
+    path = tmp_path / "r.parquet"
+    table.write_parquet(path)
+    found = look_at_files(path)
+    assert [(g.kind.name, g.kind.model) for g in found.groups] == [(kind, model)]
+    if coded is None:
+        assert found.recoded is None
+    else:
+        np.testing.assert_allclose(found.recoded["score"][:4], coded, atol=1e-4)
+        assert any("begin at" in text or "divided by" in text for text in found.odd)
+    accepted(found, tmp_path)
+
+
+def test_a_given_maximum(tmp_path):
+    path = tmp_path / "r.csv"
+    pl.DataFrame({"id": ["a", "b", "c"], "item": ["i"] * 3, "resp": [20.0, 96.0, 111.0]}).write_csv(path)
+    assert look_at_files(path, max_score=112).recoded["score"][2] == pytest.approx(111 / 112)
+    with pytest.raises(DataError, match="smaller than a score"):
+        look_at_files(path, max_score=100)
+
+
+def test_features_of_the_item_table_and_of_the_responses(tmp_path):
+    table = long_table().with_columns(
+        anger=pl.col("person_id").str.len_chars(),
+        stem=pl.col("item_id").replace_strict({f"q{k}": k % 2 for k in range(6)}),
+    )
+    table.write_csv(tmp_path / "r.csv")
+    items = pl.DataFrame(
+        {
+            "n": range(7),
+            "question": [f"q{k}" for k in (5, 4, 3, 2, 1, 0, 9)],
+            "max.points": [1, 2, 3, 1, 2, 3, 1],
+            "max_points": [1, 2, 3, 1, 2, 3, None],
+            "domain": ["algebra", "number"] * 3 + ["number"],
+            "wording": [f"text {k}" for k in range(7)],
+        }
+    )
+    items.write_csv(tmp_path / "i.csv")
+    found = look_at_files(tmp_path / "r.csv", tmp_path / "i.csv")
+    terms = dict(found.features.select("column", "term").iter_rows())
+    assert terms == {
+        "n": "n",
+        "max_points": "max_points",
+        "max_points_2": None,
+        "domain": "C(domain)",
+        "wording": "C(wording)",
+        "stem": None,
+    }
+    assert any("1 item of the item table without a response: 'q9'" in text for text in found.odd)
+    assert found.items["item_id"].to_list() == ["q5", "q4", "q3", "q2", "q1", "q0", "q9"]
+    assert '# features = "~ n + max_points + C(domain) + C(wording)"' in found.toml
+
+
+def test_groups_of_the_item_table_stay(tmp_path):
+    long_table().write_csv(tmp_path / "r.csv")
+    items = pl.DataFrame({"item_id": [f"q{k}" for k in range(6)], "group": ["x", "x", "x", "y z", "y z", "y z"]})
+    items.write_csv(tmp_path / "i.csv")
+    found = look_at_files(tmp_path / "r.csv", tmp_path / "i.csv")
+    assert {g.name for g in found.groups} == {"x_binary", "x_ordered_3", "y z_ordered_3", "y z_continuous"}
+    accepted(found, tmp_path)
+
+
+def test_oddities_are_listed(tmp_path):
+    table = long_table().with_columns(pl.col("score").cast(pl.String))
+    more = pl.DataFrame(
+        [("s1", "q0", "1"), (" s2", "q1", "NA"), (" s3 ", "q1", "1"), ("s4", "lonely", "1")],
+        schema=table.schema,
+        orient="row",
+    )
+    pl.concat([table, more]).write_csv(tmp_path / "r.csv")
+    found = look_at_files(tmp_path / "r.csv")
+    text = "\n".join(found.odd)
+    for part in (
+        "1 response to an item the examinee had answered before",
+        "1 row without a score",
+        "1 person_id with spaces around them: ' s3 '",
+        "1 item on which everybody has the same score: 'lonely'",
+        "1 item with fewer than 5 responses: 'lonely'",
+    ):
+        assert part in text
+    assert tomllib.loads(found.toml)["data"]["duplicates"] == "first"
+    accepted(found, tmp_path)
+
+
+def test_times_ask_for_periods(tmp_path):
+    table = long_table().with_columns(when=pl.datetime(2026, 1, 1) + pl.duration(days=pl.int_range(pl.len())))
+    table.write_parquet(tmp_path / "r.parquet")
+    assert any(
+        "'when' runs from 2026-01-01 to 2026-08-28" in text for text in look_at_files(tmp_path / "r.parquet").odd
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("item,a,b\n1,2,3\n", r"which holds the person and the score\?.*--person COLUMN and --score COLUMN"),
+        ("a,b\n0,1\n0,1\n", r"no column is called like the ids of examinees, and the first, 'a'"),
+        ("id,text\n1,x\n2,y\n", "neither a long table"),
+        ("id,item,resp\n1,i,A\n2,i,B\n", "2 scores not a number \\('A', 'B'\\); score the answers first"),
+        ("id,item,resp\n1,i,-9\n2,i,1\n", r"negative scores: 'i'; a code for a missing answer"),
+    ],
+)
+def test_questions_where_it_cannot_tell(content, message, tmp_path):
+    (tmp_path / "r.csv").write_text(content)
+    with pytest.raises(DataError, match=message):
+        look_at_files(tmp_path / "r.csv")
+
+
+def test_named_columns(tmp_path):
+    table = long_table().rename({"person_id": "who", "item_id": "what", "score": "how"})
+    table.write_csv(tmp_path / "r.csv")
+    found = look_at_files(tmp_path / "r.csv", person="who", item="what", score="how")
+    assert found.columns.score == "how"
+    accepted(found, tmp_path)
+    with pytest.raises(DataError, match=r"there is no column 'x' \(--item\)"):
+        look_at_files(tmp_path / "r.csv", person="who", item="x", score="how")
+
+
+def test_items_that_do_not_match(tmp_path):
+    long_table().write_csv(tmp_path / "r.csv")
+    pl.DataFrame({"item": ["z1", "z2"]}).write_csv(tmp_path / "i.csv")
+    with pytest.raises(
+        DataError, match=r"no column holds the ids of the responses' items \('q0', .*begins with 'z1', 'z2'"
+    ):
+        look_at_files(tmp_path / "r.csv", tmp_path / "i.csv")
+
+
+def test_command(tmp_path, capsys):
+    long_table().write_csv(tmp_path / "r.csv")
+    assert run("start", tmp_path / "r.csv", "--to", tmp_path / "new", "--json") == 0
+    said = json.loads(capsys.readouterr().out)
+    jsonschema.validate(said, output_schema("start"))
+    assert said["accepted"]
+    assert run("start", tmp_path / "r.csv", "--to", tmp_path / "new") == 1
+    assert "already; name another folder" in capsys.readouterr().err
+    assert run("start", tmp_path / "r.csv", "--to", tmp_path / "new", "--overwrite") == 0
+    out = capsys.readouterr().out
+    assert "is long: examinees in 'person_id'" in out
+    assert "concal init" in out
