@@ -1,28 +1,32 @@
 """Consensus against the pooled fit on real responses: the tables of "Real responses" in docs/evidence/validation.md.
 
-    python benchmarks/real_data.py {cloze,cloze2,assist} --data FOLDER --out FOLDER
+    python benchmarks/real_data.py {cloze,cloze2,assist,assist_order} --data FOLDER --out FOLDER [--no-pooled]
 
 cloze    478 learners, 144 statistics cloze items; first attempts; periods are the calendar weeks (2015) in which a
          learner appeared first; items' text gives the features
 cloze2   the same in two periods: learners who appeared before 23 November, and after
-assist   ASSISTments 2017: 1,705 students, 3,162 problems; first attempts; four cohorts of students
+assist   ASSISTments 2017: 1,705 students, 3,162 problems; first attempts; four cohorts of students, by their number
+         modulo four: nothing can have changed between them
+assist_order   the same with cohorts in the order of the students' numbers
 
 Builds a bank (add, period by period), evaluates it against the pooled fit of the same engine under the default
-targets, writes the report, and prints the agreement as Markdown.
+targets, writes the report, and prints the agreement as Markdown; then what drifted, and the alarms.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import polars as pl
+import polars.selectors as cs
 
 import concal
 from concal.bank.bank import Bank
 from concal.evaluate.pooled import evaluate_bank
-from concal.evaluate.tables import detail_table, notes, paper_table, to_markdown
+from concal.evaluate.tables import notes, paper_table, to_markdown
 from concal.report.page import write_report
 
 NAMES = {"examinee": "person_id", "item": "item_id"}
@@ -52,11 +56,12 @@ def cloze(data: Path, weeks: int = 1) -> Study:
     return spec("~ n_words + log(answer_len)"), items, periods
 
 
-def assist(data: Path) -> Study:
-    """Four cohorts of students, by their number."""
+def assist(data: Path, *, in_order: bool = False) -> Study:
+    """Four cohorts of students: by their number modulo four, or in the order of their numbers."""
     responses = pl.read_parquet(data / "assist2017" / "responses.parquet").rename(NAMES)
     responses = responses.filter(pl.col("attempt") == 1)
-    cohort = (pl.col("person_id") % 4).alias("cohort")
+    students = pl.col("person_id").rank("dense") - 1
+    cohort = (students * 4 // pl.col("person_id").n_unique() if in_order else pl.col("person_id") % 4).alias("cohort")
     by_cohort = responses.with_columns(cohort).partition_by("cohort", as_dict=True)
     items = pl.read_parquet(data / "assist2017" / "items.parquet").rename({"item": "item_id"})
     items = items.select("item_id", pl.lit("all").alias("group"))
@@ -66,11 +71,17 @@ def assist(data: Path) -> Study:
 def main() -> None:
     """One data set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", choices=("cloze", "cloze2", "assist"))
+    parser.add_argument("dataset", choices=("cloze", "cloze2", "assist", "assist_order"))
     parser.add_argument("--data", type=Path, required=True, help="folder with cloze_stats/ and assist2017/")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for bank and report")
+    parser.add_argument("--no-pooled", action="store_true", help="no pooled fit, only the bank and its drift")
     given = parser.parse_args()
-    studies = {"cloze": cloze, "cloze2": lambda data: cloze(data, weeks=3), "assist": assist}
+    studies = {
+        "cloze": cloze,
+        "cloze2": lambda data: cloze(data, weeks=3),
+        "assist": assist,
+        "assist_order": lambda data: assist(data, in_order=True),
+    }
     model, items, periods = studies[given.dataset](given.data)
     bank = Bank.create(given.out / "bank", model)
     started = time.monotonic()
@@ -87,13 +98,36 @@ def main() -> None:
         )
         for warning in done.warnings:
             say(f"  {warning}")
-    found = evaluate_bank(bank, tell=say)
+    if not given.no_pooled:
+        compare(bank, say)
     write_report(bank, given.out / "report.html")
     say("report written")
+    show_drift(bank)
+
+
+def compare(bank: Bank, say: Callable[[str], None]) -> None:
+    """Agreement with the pooled fit."""
+    found = evaluate_bank(bank, tell=say)
     print(to_markdown(paper_table(found)))
-    print(to_markdown(detail_table(found)))
+    print(to_markdown(found.agreement.with_columns(cs.float().round(4))))
+    print(to_markdown(found.distance.with_columns(cs.float().round(3))))
     print(to_markdown(found.abilities))
     print("\n".join([*notes(found), *found.warnings]))
+
+
+def show_drift(bank: Bank) -> None:
+    """What moved."""
+    found = bank.drift_result()
+    tested = found.items.filter(pl.col("item_df") > 0)
+    moved = tested.filter("drifted")
+    p = tested.unique("item_id")["item_p_value"]
+    print(
+        f"{moved['item_id'].n_unique()} of {p.len()} tested items moved, p < .05 in {(p < 0.05).mean():.1%}; "
+        f"largest shift of the expected score {moved['score_shift'].abs().max() or 0:.2f}"
+    )
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, float_precision=3, tbl_hide_column_data_types=True):
+        print(found.periods)
+    print("\n".join(alarm.text for alarm in bank.alarms()))
 
 
 if __name__ == "__main__":
