@@ -68,6 +68,7 @@ def changed(path: str, value: object) -> dict:
         ("consensus.half_life", 0.0, "consensus.half_life: input should be greater than or equal to 0.01"),
         ("consensus.tilt", 1, "consensus.tilt: unknown key"),
         ("consensus.paper_draws", 10, "consensus.paper_draws: input should be greater than or equal to 50"),
+        ("calibration.chains", 9, "calibration.chains: input should be less than or equal to 8"),
         ("calibration.chains", 1, "calibration.chains: input should be greater than or equal to 2"),
     ],
 )

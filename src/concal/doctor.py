@@ -17,6 +17,7 @@ import polars as pl
 
 from concal.calibrate.period import calibrate
 from concal.calibrate.result import Calibration
+from concal.calibrate.workers import available_cores
 from concal.response.compiled import cache_folder
 from concal.simulate import simulate_programme
 from concal.spec import Spec
@@ -71,8 +72,8 @@ def _packages() -> list[Finding]:
 
 def _threads() -> Finding:
     cores = os.cpu_count() or 1
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else cores
-    few = "" if usable == cores else f"; only {usable} of them may be used: set calibration.threads = {usable}"
+    usable = available_cores()
+    few = "" if usable == cores else f"; {usable} of them may be used by this process, and are"
     return Finding("threads", True, f"{cores} cores{few}")
 
 

@@ -1,7 +1,6 @@
 """What the second process compiles is what a run asks for, and nothing goes wrong without it."""
 
 import json
-import os
 import subprocess
 import sys
 
@@ -74,7 +73,7 @@ def test_the_second_process_starts_once_and_marks_its_end(monkeypatch, tmp_path)
         def wait(self):
             pass
 
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr("concal.cli.ahead.available_cores", lambda: 2)
     monkeypatch.setattr("concal.cli.ahead.subprocess.Popen", Process)
     monkeypatch.setattr("concal.cli.ahead.cache_folder", lambda: tmp_path)
     models = [make_model("gpcm", 4), make_model("2pl"), make_model("2pl")]

@@ -20,7 +20,6 @@ sequence stops.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -30,6 +29,7 @@ import numpy.typing as npt
 from numba import njit
 from scipy.special import ndtri
 
+from concal.calibrate.workers import available_cores
 from concal.response.compiled import cache_folder
 
 Array = npt.NDArray[np.float64]
@@ -91,7 +91,7 @@ def diagnose(
     wanted = np.array([kind in kinds for kind in KINDS])
     wanted[0] &= chains > 1
     if chains and length >= _MIN_DRAWS and flat.size and wanted.any():
-        _run(flat, wanted, tail, out, threads or _cores())
+        _run(flat, wanted, tail, out, threads or available_cores())
     return Diagnostics(*(row.reshape(shape) for row in out))
 
 
@@ -119,11 +119,6 @@ def _run(flat: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], tail: tuple[floa
     else:
         for lo in starts:
             work(lo)
-
-
-def _cores() -> int:
-    """Cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 # --- one parameter at a time, compiled ----------------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDr
 from concal.calibrate.sampler import Report, Sampler, stuck_items
 from concal.calibrate.tables import response_table
 from concal.calibrate.trace import Trace, population_names, split_governing
+from concal.calibrate.workers import available_cores
 from concal.data.check import check_period
 from concal.data.period import PeriodData
 from concal.errors import first_few
@@ -80,7 +80,7 @@ def calibrate_period(
     layout = lay_out(data)
     used_seed = options.seed if seed is None else seed
     path = None if checkpoint is None else Path(checkpoint)
-    sampler = Sampler(layout, options, used_seed, options.threads or os.cpu_count() or 1)
+    sampler = Sampler(layout, options, used_seed, options.threads or available_cores())
     try:
         with threadpool_limits(1, "blas"):  # the population steps are small: BLAS threads would only get in the way
             sampler.run(path, progress, resume=resume)

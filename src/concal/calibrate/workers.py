@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 from typing import Any
+
+
+def available_cores() -> int:
+    """Cores this process may use: those of its affinity where the system has such a thing."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 class Workers:

@@ -9,7 +9,6 @@ the run come first, it compiles itself.
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,6 +16,7 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from concal.calibrate.workers import available_cores
 from concal.response import ResponseModel, make_model
 from concal.response.compiled import cache_folder
 from concal.response.lanes import LANES
@@ -27,7 +27,7 @@ def compiled_ahead(models: Iterable[ResponseModel]) -> Iterator[None]:
     """Run the second process beside the block, unless it ran before or there is no core for it."""
     names = sorted({f"{model.name}:{model.n_categories if model.polytomous else ''}" for model in models})
     folder = cache_folder()
-    if folder is None or (os.cpu_count() or 1) < 2:
+    if folder is None or available_cores() < 2:
         yield
         return
     marker = folder / f"ahead-{hashlib.sha256(' '.join(names).encode()).hexdigest()[:16]}"

@@ -6,7 +6,6 @@ about 1e-7, far below its own uncertainty. `exact=True` repeats the last steps i
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from concal import metric
+from concal.calibrate.workers import available_cores
 from concal.link import kernels
 from concal.link.criteria import (
     MOMENT_METHODS,
@@ -230,7 +230,7 @@ def solve(
     def run(chunk: slice) -> tuple[Any, ...]:
         return _solve_chunk([b.take(chunk) for b in blocks], criterion, x[chunk], B[chunk], exact)
 
-    workers = min(threads or _cores(), len(chunks))
+    workers = min(threads or available_cores(), len(chunks))
     if workers > 1:
         with ThreadPoolExecutor(workers) as pool:
             parts = list(pool.map(run, chunks))
@@ -238,7 +238,3 @@ def solve(
         parts = [run(chunk) for chunk in chunks]
     A, B, newton = (np.concatenate([p[i] for p in parts]) for i in range(3))
     return Solution(A, B, newton, max(p[3] for p in parts))
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)

@@ -1,6 +1,5 @@
 """The joint consensus: invariants, reproducibility, what it says of items nobody answered, protected links."""
 
-import os
 from dataclasses import replace
 
 import numpy as np
@@ -59,7 +58,8 @@ def test_joint_draws_have_the_moments_they_are_told_with(found):
 
 def test_same_seed_same_numbers_whatever_the_threads(world, found, monkeypatch):
     for threads in (1, 5):
-        monkeypatch.setattr(os, "cpu_count", lambda threads=threads: threads)
+        for place in ("consensus", "sampler"):
+            monkeypatch.setattr(f"concal.combine.joint.{place}.available_cores", lambda threads=threads: threads)
         again = joint(world.placed)
         np.testing.assert_array_equal(again.groups["g"].mean, found.groups["g"].mean)
         np.testing.assert_array_equal(again.groups["g"].covariance, found.groups["g"].covariance)

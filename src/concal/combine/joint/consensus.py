@@ -8,7 +8,6 @@ estimated once, under the priors of a calibration.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -17,7 +16,7 @@ import polars as pl
 
 from concal.calibrate.layout import GroupLayout
 from concal.calibrate.state import GroupState, kernel_parameters
-from concal.calibrate.workers import Workers
+from concal.calibrate.workers import Workers, available_cores
 from concal.combine.analytic.consensus import group_consensus
 from concal.combine.analytic.forms import GroupEvidence, NewItems, unite_forms
 from concal.combine.analytic.items import item_posterior
@@ -104,7 +103,7 @@ def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals)
     Places are then .005 posterior SD from those of the tables themselves, also in a programme where items drift.
     """
     link = np.swapaxes(totals.link_mean, 0, 1)
-    workers, found = Workers(os.cpu_count() or 1), []
+    workers, found = Workers(available_cores()), []
     try:
         for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
             prior = group.prior_mean[table.rows], group.prior_covariance[table.rows]

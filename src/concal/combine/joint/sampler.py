@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,7 @@ from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.population import draw_group
 from concal.calibrate.sweep import UnitSteps
 from concal.calibrate.transport import ItemTransport
-from concal.calibrate.workers import Workers
+from concal.calibrate.workers import Workers, available_cores
 from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.links import LinkPriors, LinkSteps
 from concal.combine.joint.state import JointState
@@ -71,7 +70,7 @@ class JointSampler:
         self, groups: Sequence[GroupLayout], factors: Factors, priors: LinkPriors, state: JointState,
         taus: Sequence[float], seed: int,
     ) -> None:  # fmt: skip
-        self.workers = Workers(os.cpu_count() or 1)
+        self.workers = Workers(available_cores())
         self.state, self.taus, self.seed = state, taus, seed
         nobody = np.zeros(0, np.int32)
         names = tuple(str(k) for k in range(state.links.shape[0]))
