@@ -111,7 +111,7 @@ def opening(folder: Path, n_periods: int = 100, n_items: int = 50_000) -> None:
         "n = b.items().height; print(o - s, time.perf_counter() - o, n)"
     )
     shown = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
-    size = bank._store.snapshot_path(2).stat().st_size
+    size = len(bank._store.read_bytes_of_snapshot(2))
     print(f"\nopening {n_periods} periods x {n_items:,} items (manifest {size / 1024:.0f} KiB)")
     print(f"open {float(shown[0]):.3f} s, all items {float(shown[1]):.2f} s ({int(shown[2]):,} rows)")
 

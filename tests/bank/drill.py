@@ -21,14 +21,18 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 import pandas  # noqa: F401 (pyarrow looks for it on first use)
+from places import copy_bank
 from programme import SPEC, fake_calibrator, items_table, responses_table
 
 from concal.bank.bank import Bank
-from concal.bank.store import files, parquet, store, transaction
+from concal.bank.store import cloud, files, folders, parquet, transaction
+from concal.bank.store.store import Store
 from concal.bank.update import shelf
 
+Place = Path | str
 
-def add(path: Path, k: int) -> None:
+
+def add(path: Place, k: int) -> None:
     """The update under test: period k, everything but the sampling."""
     period = f"P{k}"
     responses = responses_table(period, 2 * (k % 3))
@@ -75,25 +79,25 @@ def finish(pid: int, pipe: int) -> Any:
     return result
 
 
-def look(path: Path) -> dict[str, Any]:
+def look(path: Place) -> dict[str, Any]:
     """State of a bank: version, numbers, damage, left-overs."""
     bank = Bank(path)
     found = bank.verify()
     return {"version": bank.version, "digest": digest(bank), "problems": found.problems, "unknown": found.unknown}
 
 
-def after_kill(path: Path) -> dict[str, Any]:
+def after_kill(path: Place) -> dict[str, Any]:
     """What a kill left, then the same update again, then what is left."""
     first = look(path)
     if first["version"] == 2:
         add(path, 2)
     second = look(path)
-    left = sorted(p.name.split("-")[0] for p in (path / "work").iterdir())
+    left = sorted(p.name.split("-")[0] for p in Store.open(path).work.iterdir())
     return {"first": first, "second": second, "work": left}
 
 
-def crash_points(path: Path, stop: int) -> None:
-    """Run the update, dying at the `stop`-th touch of the disk."""
+def crash_points(path: Place, stop: int) -> None:
+    """Run the update, dying at the `stop`-th touch of the disk or the storage."""
     count = 0
 
     def dying(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -111,16 +115,26 @@ def crash_points(path: Path, stop: int) -> None:
         return call
 
     os.link, os.rename, os.replace = dying(os.link), dying(os.rename), dying(os.replace)
-    for module in (files, store, transaction, shelf):
+    cloud.CloudObjects._tried = dying(cloud.CloudObjects._tried)  # type: ignore[method-assign]
+    for module in (files, folders, shelf):
         module.sync_folder = dying(module.sync_folder)  # type: ignore[attr-defined]
     files.sync_file = dying(files.sync_file)
-    for module in (transaction, shelf, parquet):
+    for module in (folders, shelf, parquet):
         module.write_durably = dying(module.write_durably)  # type: ignore[attr-defined]
     transaction.Transaction.finish = dying(transaction.Transaction.finish)  # type: ignore[method-assign]
     add(path, 2)
 
 
-def template(folder: Path) -> tuple[Path, dict[str, Any], dict[str, Any], float]:
+def fresh(base: Path, place: Place, k: int) -> Place:
+    """The template once more, where nothing was before."""
+    if isinstance(place, str):
+        finish(*forked(lambda: str(copy_bank(base, f"{place}/run{k}"))))
+        return f"{place}/run{k}"
+    shutil.rmtree(place / "bank", ignore_errors=True)
+    return Path(shutil.copytree(base, place / "bank"))
+
+
+def template(folder: Path, place: Place) -> tuple[Path, dict[str, Any], dict[str, Any], float]:
     """A bank with two periods; its state, the state after the third, and how long adding that takes."""
     base = folder / "template"
 
@@ -131,8 +145,7 @@ def template(folder: Path) -> tuple[Path, dict[str, Any], dict[str, Any], float]
         return look(base)
 
     old = finish(*forked(build))
-    done = folder / "done"
-    shutil.copytree(base, done)
+    done = fresh(base, place, 0)
     start = time.perf_counter()
     finish(*forked(lambda: add(done, 2)))
     seconds = time.perf_counter() - start
@@ -153,40 +166,36 @@ def judge(result: dict[str, Any], old: dict[str, Any], new: dict[str, Any]) -> s
     return state
 
 
-def kills(folder: Path, n: int, seed: int) -> dict[str, Any]:
+def kills(folder: Path, place: Place, n: int, seed: int) -> dict[str, Any]:
     """Kill -9 at random moments."""
-    base, old, new, seconds = template(folder)
+    base, old, new, seconds = template(folder, place)
     rng = random.Random(seed)
     counts = {"old": 0, "new": 0, "mixed": 0, "killed": 0, "left_in_data": 0}
-    path = folder / "bank"
-    for _ in range(n):
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(base, path)
-        pid, pipe = forked(lambda: add(path, 2))
+    for k in range(1, n + 1):
+        path = fresh(base, place, k)
+        pid, pipe = forked(lambda path=path: add(path, 2))  # type: ignore[misc]
         time.sleep(rng.uniform(0.0, 1.05 * seconds))
         os.kill(pid, signal.SIGKILL)
         os.close(pipe)
         counts["killed"] += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
-        result = finish(*forked(lambda: after_kill(path)))
+        result = finish(*forked(lambda path=path: after_kill(path)))  # type: ignore[misc]
         counts[judge(result, old, new)] += 1
         counts["left_in_data"] += bool(result["first"]["unknown"])
         print(counts, file=sys.stderr, flush=True)
     return {**counts, "seconds": seconds}
 
 
-def every_step(folder: Path, stride: int) -> dict[str, Any]:
+def every_step(folder: Path, place: Place, stride: int) -> dict[str, Any]:
     """Die before and after every touch of the disk, one run each."""
-    base, old, new, _ = template(folder)
+    base, old, new, _ = template(folder, place)
     counts = {"old": 0, "new": 0, "steps": 0}
-    path = folder / "bank"
     stop = 1
     while True:
-        shutil.rmtree(path, ignore_errors=True)
-        shutil.copytree(base, path)
-        pid, pipe = forked(lambda stop=stop: crash_points(path, stop))  # type: ignore[misc]
+        path = fresh(base, place, stop)
+        pid, pipe = forked(lambda path=path, stop=stop: crash_points(path, stop))  # type: ignore[misc]
         os.close(pipe)
         survived = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 9
-        result = finish(*forked(lambda: after_kill(path)))
+        result = finish(*forked(lambda path=path: after_kill(path)))  # type: ignore[misc]
         if survived:
             return counts
         counts[judge(result, old, new)] += 1
@@ -194,11 +203,12 @@ def every_step(folder: Path, stride: int) -> dict[str, Any]:
         stop += stride
 
 
-def writers(folder: Path, n_writers: int, n_commits: int) -> dict[str, Any]:
+def writers(folder: Path, place: Place, n_writers: int, n_commits: int) -> dict[str, Any]:
     """Writers that compete, a reader that looks on, and the same periods in sequence."""
-    path, alone = folder / "bank", folder / "alone"
+    path: Place = f"{place}/bank" if isinstance(place, str) else place / "bank"
+    alone = folder / "alone"
 
-    def start(bank: Path) -> None:
+    def start(bank: Place) -> None:
         Bank.create(bank, SPEC)
         add(bank, 0)
 
@@ -248,6 +258,7 @@ def writers(folder: Path, n_writers: int, n_commits: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    what, place, *numbers = sys.argv[1:]
+    what, work, where, *numbers = sys.argv[1:]
     drill = {"kills": kills, "every_step": every_step, "writers": writers}[what]
-    print(json.dumps(drill(Path(place), *map(int, numbers))))
+    at = where if "://" in where else Path(where)
+    print(json.dumps(drill(Path(work), at, *map(int, numbers))))

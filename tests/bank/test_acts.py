@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from concal.bank.update.periods import Periods
 from concal.errors import BankError
 from concal.spec import Spec
 
+from .places import Place, copy_bank
 from .programme import SPEC, fake_calibrator, items_table, responses_table
 from .test_pure import add, changed, reads
 
@@ -35,9 +35,9 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bank(built: Path, tmp_path: Path) -> Bank:
-    shutil.copytree(built, tmp_path / "bank")
-    return Bank(tmp_path / "bank")
+def bank(built: Path, any_place: Place) -> Bank:
+    copy_bank(built, any_place / "bank")
+    return Bank(any_place / "bank")
 
 
 def same_numbers(one: Any, other: Any) -> None:
@@ -237,8 +237,8 @@ def test_two_writers(bank: Bank) -> None:
 
 
 @pytest.mark.parametrize("method", ["joint", "paper"])
-def test_every_method_follows(tmp_path: Path, method: str) -> None:
-    bank = with_periods(tmp_path / "bank", changed(SPEC, "consensus", method=method, draws=50))
+def test_every_method_follows(any_place: Place, method: str) -> None:
+    bank = with_periods(any_place / "bank", changed(SPEC, "consensus", method=method, draws=50))
     before = bank.items()
     bank.exclude("v05", "Q2")
     bank.split("e05", "Q3")

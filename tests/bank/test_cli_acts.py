@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from concal.bank.bank import Bank
 
+from .places import Place, copy_bank
 from .test_acts import with_periods
 from .test_cli_bank import data, run
 
@@ -19,8 +19,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bank(built: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(built, tmp_path / "bank"))
+def bank(built: Path, any_place: Place) -> Path:
+    return copy_bank(built, any_place / "bank")
 
 
 def test_exclude_and_undo(bank: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,10 @@ import polars as pl
 import pytest
 
 import concal.calibrate.period
+from concal.bank.store.store import Store
 from concal.cli import main
 
+from .places import Place, overwrite
 from .programme import SPEC, fake_calibrator, items_table, responses_table
 
 
@@ -47,8 +49,8 @@ def data(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
     return json.loads(capsys.readouterr().out)
 
 
-def test_life_of_a_bank(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bank = tmp_path / "bank"
+def test_life_of_a_bank(files: Path, place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bank = place / "bank"
     assert run("init", bank, "--spec", files / "bank.toml") == 0
     done = data(capsys, "add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv", "--reason", "start")
     assert (done["version"], done["items"]) == (1, 40)
@@ -87,8 +89,10 @@ def test_life_of_a_bank(files: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert run("show", bank) == 0
 
 
-def test_draws_and_legacy_parameters(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bank, other = tmp_path / "bank", tmp_path / "other"
+def test_draws_and_legacy_parameters(
+    files: Path, place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bank, other = place / "bank", place / "other"
     for path in (bank, other):
         assert run("init", path, "--spec", files / "bank.toml") == 0
     assert run("add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv") == 0
@@ -104,10 +108,10 @@ def test_draws_and_legacy_parameters(files: Path, tmp_path: Path, capsys: pytest
     assert "dimensions" in capsys.readouterr().err
 
 
-def test_bad_usage(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run("add", tmp_path / "none", "Q1", files / "Q1.csv", "--items", files / "items.csv") == 1
+def test_bad_usage(files: Path, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("add", place / "none", "Q1", files / "Q1.csv", "--items", files / "items.csv") == 1
     assert "not a bank" in capsys.readouterr().err
-    bank = tmp_path / "bank"
+    bank = place / "bank"
     assert run("init", bank, "--spec", files / "bank.toml") == 0
     assert run("init", bank, "--spec", files / "bank.toml") == 1
     assert run("add", bank, "Q1") == 2
@@ -118,14 +122,15 @@ def test_bad_usage(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "Traceback" not in capsys.readouterr().err
 
 
-def test_damage_makes_verify_fail(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    bank = tmp_path / "bank"
+def test_damage_makes_verify_fail(files: Path, place: Place, capsys: pytest.CaptureFixture[str]) -> None:
+    bank = place / "bank"
     run("init", bank, "--spec", files / "bank.toml")
     run("add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv")
-    path = next(bank.glob("data/Q1-*/draws.parquet"))
-    bad = bytearray(path.read_bytes())
+    store = Store.open(bank)
+    name = store.head().periods["Q1"].files["draws"].path
+    bad = bytearray(store.objects.read(name))
     bad[100] ^= 1
-    path.write_bytes(bytes(bad))
+    overwrite(store, name, bytes(bad))
     capsys.readouterr()
     assert run("verify", bank) == 1
     assert "draws.parquet is damaged" in capsys.readouterr().err

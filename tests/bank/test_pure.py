@@ -26,6 +26,7 @@ from concal.data.check import check_period
 from concal.errors import BankError, DataError, SpecError
 from concal.spec import Spec
 
+from .places import Place
 from .programme import SPEC, fake_calibrator, items_table, responses_table
 
 
@@ -59,8 +60,8 @@ def unanswered(bank: Bank) -> list[str]:
 
 
 @pytest.fixture
-def bank(tmp_path: Path) -> Bank:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def bank(any_place: Place) -> Bank:
+    bank = Bank.create(any_place / "bank", SPEC)
     add(bank, "Q1")
     add(bank, "Q2", 2)
     return bank
@@ -69,16 +70,16 @@ def bank(tmp_path: Path) -> Bank:
 # options
 
 
-def test_options_of_a_changed_spec_are_applied_and_taken_back(tmp_path: Path, bank: Bank) -> None:
+def test_options_of_a_changed_spec_are_applied_and_taken_back(any_place: Place, bank: Bank) -> None:
     plain = bank.spec
     add(bank, "Q3", 4, spec=changed(plain, "consensus", half_life=1.0))
-    other = Bank.create(tmp_path / "other", changed(SPEC, "consensus", half_life=1.0))
+    other = Bank.create(any_place / "other", changed(SPEC, "consensus", half_life=1.0))
     for k, period in enumerate(("Q1", "Q2", "Q3")):
         add(other, period, 2 * k)
     assert bank.items().equals(other.items())
     add(bank, "Q4", 1, spec=plain)
     assert bank.spec == plain
-    fresh = Bank.create(tmp_path / "fresh", SPEC)
+    fresh = Bank.create(any_place / "fresh", SPEC)
     for period, first in (("Q1", 0), ("Q2", 2), ("Q3", 4), ("Q4", 1)):
         add(fresh, period, first)
     assert bank.items().equals(fresh.items())
@@ -155,8 +156,8 @@ def test_other_dimensions_are_refused_before_calibrating(bank: Bank) -> None:
 # coding and unanswered items
 
 
-def test_concurrent_adds_lose_no_item_and_keep_their_coding(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "bank", with_formula(SPEC, "~ center(length)"))
+def test_concurrent_adds_lose_no_item_and_keep_their_coding(any_place: Place) -> None:
+    bank = Bank.create(any_place / "bank", with_formula(SPEC, "~ center(length)"))
     long = items_table(20).with_columns(length=pl.col("length") + 10.0)
 
     def other() -> None:
@@ -175,8 +176,8 @@ def test_concurrent_adds_lose_no_item_and_keep_their_coding(tmp_path: Path) -> N
         np.testing.assert_allclose(bank.predict(asked)["mean"], bank.items([item])["mean"], atol=1e-12)
 
 
-def test_add_then_retract_loses_nothing_that_another_period_lists(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def test_add_then_retract_loses_nothing_that_another_period_lists(any_place: Place) -> None:
+    bank = Bank.create(any_place / "bank", SPEC)
     add(bank, "Q1", 0, 10)
     before = bank.items()
     assert "v14" in unanswered(bank)
@@ -198,8 +199,8 @@ def test_retracting_the_period_that_brought_a_formula(bank: Bank) -> None:
     assert bank.predict(asked.drop("kind")).height == 2
 
 
-def test_unanswered_items_survive_formulas_that_go_and_come_back(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def test_unanswered_items_survive_formulas_that_go_and_come_back(any_place: Place) -> None:
+    bank = Bank.create(any_place / "bank", SPEC)
     kind = pl.Series("kind", ["x", "y", "z", "x", "y"] * 8)
     add(bank, "Q1", items=items_table(20).with_columns(kind))
     assert "v19" in unanswered(bank)
@@ -222,8 +223,8 @@ def test_a_formula_changed_by_another_add_during_calibration(bank: Bank) -> None
 
 
 @pytest.mark.parametrize("method", ["joint", "paper"])
-def test_another_method_has_the_unanswered_items_too(tmp_path: Path, method: str) -> None:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def test_another_method_has_the_unanswered_items_too(any_place: Place, method: str) -> None:
+    bank = Bank.create(any_place / "bank", SPEC)
     add(bank, "Q1", items=items_table(20))
     add(bank, "Q2", 2, items=items_table(20))
     stored, other = bank.consensus(), bank.consensus(method)
@@ -244,8 +245,8 @@ def chain(path: Path, half_life: float | None = None) -> Bank:
     return bank
 
 
-def test_links_through_the_consensus_follow_the_half_life(tmp_path: Path) -> None:
-    later, at_once = chain(tmp_path / "later"), chain(tmp_path / "at_once", 1.0)
+def test_links_through_the_consensus_follow_the_half_life(any_place: Place) -> None:
+    later, at_once = chain(any_place / "later"), chain(any_place / "at_once", 1.0)
     assert any(len(path) > 2 for path in later.link("Q3").path.values())
     update = later.combine(half_life=1.0)
     assert update.relinked == ("Q3",)
@@ -263,8 +264,8 @@ def test_direct_links_are_kept_and_draws_not_read(bank: Bank, monkeypatch: pytes
     assert link == bank.at(3).snapshot.periods["Q3"].link
 
 
-def test_periods_that_cannot_be_linked_yet_wait_for_others(tmp_path: Path) -> None:
-    bank = chain(tmp_path / "bank")
+def test_periods_that_cannot_be_linked_yet_wait_for_others(any_place: Place) -> None:
+    bank = chain(any_place / "bank")
     update = bank.rereference("Q3")  # Q1 shares nothing with it: Q2 has to be linked first
     assert update.relinked == ("Q3", "Q2", "Q1")
     assert all(len(path) > 2 for path in bank.link("Q1").path.values())
@@ -304,13 +305,13 @@ def test_adding_to_totals_that_fit_reads_no_old_factor(bank: Bank, monkeypatch: 
     assert {path.split("/")[1].split("-")[0] for path in read if "factors" in path} == {"Q1", "Q2", "Q3"}
 
 
-def test_warnings_of_earlier_periods_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_warnings_of_earlier_periods_stay(any_place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     def doubtful(calibration: Any) -> Any:
         made = make_factors(calibration)
         return replace(made, warnings=(*made.warnings, f"doubt about {calibration.period}"))
 
     monkeypatch.setattr("concal.bank.update.new_period.make_factors", doubtful)
-    bank = Bank.create(tmp_path / "bank", SPEC)
+    bank = Bank.create(any_place / "bank", SPEC)
     add(bank, "Q1")
     add(bank, "Q2", 2)
     for period in ("Q1", "Q2"):

@@ -20,6 +20,7 @@ from concal.bank.store.upkeep import prune, sweep, verify
 from concal.errors import BankError, ConcalError
 
 from .conftest import commit_text, first_snapshot, next_snapshot
+from .places import Place, overwrite
 
 
 def release(store: Store, name: str, number: int) -> None:
@@ -46,6 +47,8 @@ def test_only_one_of_two_writers_wins(store: Store) -> None:
         commit_text(store, "fast", "1")
         path, _ = slow.place("note", "slow.txt")
         path.write_bytes(b"x")
+        slow.publish()
+        assert verify(store).unknown
         with pytest.raises(Conflict):
             slow.commit(next_snapshot(head, store, slow))
     assert store.head().action == "add fast"
@@ -63,9 +66,13 @@ def test_interrupt_after_the_link_keeps_the_files(store: Store, monkeypatch: pyt
     assert verify(store).ok
 
 
-def test_create_refuses_what_is_there(tmp_path: Path, store: Store) -> None:
+def test_create_refuses_a_bank(store: Store) -> None:
     with pytest.raises(BankError, match="is a bank already"):
-        create_store(store.root, first_snapshot)
+        create_store(store.place, first_snapshot)
+    assert store.numbers() == [0]
+
+
+def test_create_refuses_what_is_there(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.txt").write_text("dear")
     with pytest.raises(BankError, match="not empty"):
@@ -74,20 +81,24 @@ def test_create_refuses_what_is_there(tmp_path: Path, store: Store) -> None:
     with pytest.raises(BankError, match="not a folder"):
         create_store(tmp_path / "file", first_snapshot)
     with pytest.raises(BankError, match="not a bank"):
-        Store(tmp_path / "nowhere").head()
+        Store.open(tmp_path / "nowhere").head()
 
 
-def test_interrupted_creation_can_be_repeated(tmp_path: Path) -> None:
-    def killed(store: Store, transaction: Transaction) -> object:
-        (store.root / "bank.toml").write_text("half")
+def test_interrupted_creation_can_be_repeated(place: Place) -> None:
+    def killed(transaction: Transaction) -> object:
+        first_snapshot(transaction)
+        transaction.publish()
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        create_store(tmp_path / "bank", killed)  # type: ignore[arg-type]
-    with pytest.raises(BankError, match="interrupted"):
-        Store(tmp_path / "bank").head()
-    create_store(tmp_path / "bank", first_snapshot)
-    assert verify(Store(tmp_path / "bank")).ok
+        create_store(place / "bank", killed)  # type: ignore[arg-type]
+    with pytest.raises(BankError, match="run `concal init`"):
+        Store.open(place / "bank").head()
+    create_store(place / "bank", first_snapshot)
+    store = Store.open(place / "bank")
+    assert verify(store).ok
+    sweep(store)
+    assert not verify(store).unknown, "what the first attempt left"
 
 
 def test_releases_are_never_rewritten(store: Store) -> None:
@@ -104,9 +115,8 @@ def test_releases_are_never_rewritten(store: Store) -> None:
 def test_release_notices_a_changed_snapshot(store: Store) -> None:
     commit_text(store, "one", "1")
     release(store, "fall", 1)
-    path = store.snapshot_path(1)
-    content = json.loads(path.read_bytes())
-    path.write_bytes(to_bytes({**content, "action": "something else"}))
+    content = json.loads(store.read_bytes_of_snapshot(1))
+    overwrite(store, store.snapshot_name(1), to_bytes({**content, "action": "something else"}))
     with pytest.raises(BankError, match="not the one release 'fall' froze"):
         store.release("fall")
 
@@ -115,7 +125,7 @@ def test_release_notices_a_changed_snapshot(store: Store) -> None:
 def test_hostile_release_names(store: Store, name: str) -> None:
     with pytest.raises(ConcalError):
         store.release(name)
-    assert os.listdir(store.root / "releases") == []
+    assert store.objects.files("releases") == []
 
 
 def test_sweep_clears_the_dead_and_spares_the_living(store: Store) -> None:
@@ -126,6 +136,7 @@ def test_sweep_clears_the_dead_and_spares_the_living(store: Store) -> None:
         dead.publish()
         dead._lock.release()  # what the operating system does when a process is killed
         assert verify(store).unknown
+        commit_text(store, "other", "1")  # without a lock for all, only then is it clear that the dead cannot commit
         sweep(store)
         assert living.folder.exists()
         assert not dead.folder.exists()
@@ -147,10 +158,10 @@ def test_prune_keeps_what_versions_and_releases_need(store: Store) -> None:
         commit_text(store, "same", text)
     release(store, "fall", 2)
     assert prune(store).files == ()
-    (store.root / "data" / "stray.txt").write_text("x")
+    store.objects.create("data/stray.txt", b"x", store.work)
     assert prune(store).files == (), "too young"
     assert prune(store, grace_days=0, dry_run=True).files == ("data/stray.txt",)
-    assert (store.root / "data" / "stray.txt").exists()
+    assert store.objects.read("data/stray.txt") == b"x"
     done = prune(store, keep=1, grace_days=0)
     assert done.versions == (0, 1, 3)
     assert store.numbers() == [2, 4]
@@ -175,8 +186,8 @@ def test_sweep_judges_by_reference_when_the_version_is_forgotten(store: Store, m
     assert verify(store).ok
 
 
-def test_prune_waits_for_a_commit_in_flight(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between moving its files to data/ and linking its manifest nobody may remove them, however old they are."""
+def test_prune_spares_a_commit_in_flight(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between bringing its files to data/ and creating its manifest nobody may remove them, however old they are."""
     pruned: list[threading.Thread] = []
     publish = Transaction.publish
 
@@ -234,25 +245,25 @@ def test_release_of_a_version_that_was_pruned_is_refused(store: Store) -> None:
 
 
 def test_prune_removes_only_data(store: Store) -> None:
-    (store.root / "notes.txt").write_text("mine")
-    os.utime(store.root / "notes.txt", (0, 0))
+    store.objects.create("notes.txt", b"mine", store.work)
     prune(store, grace_days=0)
-    assert (store.root / "notes.txt").exists()
+    assert store.objects.read("notes.txt") == b"mine"
 
 
-def test_copy_with_older_data_says_what_happened(store: Store, tmp_path: Path) -> None:
-    shutil.copytree(store.root / "data", tmp_path / "copy" / "data")
+def test_copy_with_older_data_says_what_happened(tmp_path: Path) -> None:
+    store = create_store(tmp_path / "bank", first_snapshot)
+    shutil.copytree(tmp_path / "bank" / "data", tmp_path / "copy" / "data")
     commit_text(store, "one", "1")
     for folder in ("snapshots", "releases"):
-        shutil.copytree(store.root / folder, tmp_path / "copy" / folder)
-    copy = Store(tmp_path / "copy")
+        shutil.copytree(tmp_path / "bank" / folder, tmp_path / "copy" / folder)
+    copy = Store.open(tmp_path / "copy")
     with pytest.raises(BankError, match=r"missing.*copy the bank again, snapshots and releases first, data last"):
         read_bytes(copy, copy.head().state["one"])
 
 
 def test_the_way_to_version_0_is_durable_before_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    module = "concal.bank.store.transaction"
+    module = "concal.bank.store.folders"
     monkeypatch.setattr(f"{module}.sync_folder", lambda path: synced.append(Path(path)))
     monkeypatch.setattr(f"{module}.link_once", lambda staged, target: bool(synced.append(target) or True))
     create_store(tmp_path / "new" / "bank", first_snapshot)
@@ -261,9 +272,9 @@ def test_the_way_to_version_0_is_durable_before_it_is(tmp_path: Path, monkeypatc
 
 
 def changed(store: Store, **changes: object) -> None:
-    path = store.snapshot_path(store.numbers()[-1])
-    content = json.loads(path.read_bytes())
-    path.write_bytes(to_bytes({**content, **changes}))
+    number = store.numbers()[-1]
+    content = json.loads(store.read_bytes_of_snapshot(number))
+    overwrite(store, store.snapshot_name(number), to_bytes({**content, **changes}))
 
 
 def test_newer_and_older_formats_are_refused_with_the_way_out(store: Store) -> None:
@@ -286,11 +297,12 @@ def test_manifest_that_points_outside_is_refused(store: Store, path: str) -> Non
         store.head()
 
 
-def test_symbolic_link_out_of_the_bank_is_refused(store: Store, tmp_path: Path) -> None:
+def test_symbolic_link_out_of_the_bank_is_refused(tmp_path: Path) -> None:
+    store = create_store(tmp_path / "bank", first_snapshot)
     (tmp_path / "secret").write_bytes(b"1")
     commit_text(store, "one", "1")
     entry = store.head().state["one"]
-    path = store.root / entry.path
+    path = tmp_path / "bank" / entry.path
     path.unlink()
     path.symlink_to(tmp_path / "secret")
     with pytest.raises(BankError, match="leads out of the bank"):
@@ -303,7 +315,7 @@ def test_symbolic_link_out_of_the_bank_is_refused(store: Store, tmp_path: Path) 
     [b"", b"{}", b"[]", b"null", b"\xff\xfe", b"[" * 100_000, b'{"a": NaN}', b'{"format": 1, "format": 1}'],
 )
 def test_hostile_manifests(store: Store, content: bytes) -> None:
-    store.snapshot_path(0).write_bytes(content)
+    overwrite(store, store.snapshot_name(0), content)
     with pytest.raises(BankError, match=r"0\.json"):
         store.head()
 
@@ -319,8 +331,7 @@ def test_valid_checksum_does_not_make_a_valid_manifest(store: Store) -> None:
 
 def test_every_flipped_byte_and_truncation_of_a_manifest_is_noticed(store: Store) -> None:
     commit_text(store, "one", "1")
-    path = store.snapshot_path(1)
-    good = path.read_bytes()
+    good = store.read_bytes_of_snapshot(1)
     for k in range(len(good)):
         bad = bytearray(good)
         bad[k] ^= 1 << (k % 8)
@@ -328,12 +339,14 @@ def test_every_flipped_byte_and_truncation_of_a_manifest_is_noticed(store: Store
             parse_snapshot(bytes(bad), "manifest")
         with pytest.raises(BankError, match="manifest"):
             parse_snapshot(good[:k], "manifest")
-    shutil.copy(path, store.snapshot_path(2))
+    store.objects.create(store.snapshot_name(2), good, store.work)
     with pytest.raises(BankError, match="renamed or copied"):
         store.head()
 
 
-def test_no_hard_links_is_refused_and_nothing_changes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_hard_links_is_refused_and_nothing_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = create_store(tmp_path / "bank", first_snapshot)
+
     def no_links(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 

@@ -36,6 +36,7 @@ from concal.data.check import check_period
 from concal.errors import BankError
 from concal.link.result import Link, identity_link
 
+from .places import forget_cache, overwrite
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
 
 
@@ -120,11 +121,12 @@ def test_factors_link_totals_consensus(writer: FolderWriter) -> None:
     assert read_consensus(reader, joint=False).joint is None
 
 
-def test_any_tool_reads_the_files(writer: FolderWriter) -> None:
+def test_any_tool_reads_the_files(writer: FolderWriter, tmp_path: Path) -> None:
     calibration = calibrated("Q1")
     write_calibration(writer, calibration)
     reader = published(writer)
-    path = writer.transaction.store.root / writer.files["draws"].path
+    path = tmp_path / "draws.parquet"
+    path.write_bytes(reader.store.objects.read(reader.entry("draws").path))
     frame = pl.read_parquet(path)
     assert frame.columns == ["item_id", "group", "d", "log_a", "c_1", "c_2"]
     np.testing.assert_array_equal(frame["d"][0].to_numpy(), calibration.groups["vocabulary"].xi[:, :, 0, 0].ravel())
@@ -139,24 +141,25 @@ def test_flipped_bytes_and_truncations_are_noticed(writer: FolderWriter, key: st
     write_calibration(writer, calibrated("Q1"))
     reader = published(writer)
     entry = reader.entry(key)
-    path = reader.store.root / entry.path
-    good = path.read_bytes()
+    store = reader.store
+    good = store.objects.read(entry.path)
     rng = np.random.default_rng(4)
     places = {0, 3, len(good) - 1, len(good) - 5, *rng.integers(0, len(good), 25).tolist()}
     for at in places:
         bad = bytearray(good)
         bad[at] ^= 1 << int(rng.integers(8))
-        path.write_bytes(bytes(bad))
+        overwrite(store, entry.path, bytes(bad))
         with pytest.raises(BankError, match=entry.path):
             read_calibration(reader)
         with pytest.raises(BankError, match=entry.path):
             check_file(reader.store, entry)
         if key == "draws":
             _part_is_right_or_refused(reader)
-        path.write_bytes(good[:at])
+        overwrite(store, entry.path, good[:at])
         with pytest.raises(BankError, match=entry.path):
             read_calibration(reader)
-    path.unlink()
+    store.objects.delete([entry.path])
+    forget_cache(store)
     with pytest.raises(BankError, match="missing"):
         read_calibration(reader)
     with pytest.raises(BankError, match="missing"):
@@ -179,7 +182,8 @@ def _part_is_right_or_refused(reader: FolderReader) -> None:
 def test_page_checksums_are_written_for_other_readers(writer: FolderWriter, tmp_path: Path) -> None:
     write_calibration(writer, calibrated("Q1"))
     reader = published(writer)
-    path = reader.store.root / reader.entry("draws").path
+    path = tmp_path / "draws.parquet"
+    path.write_bytes(reader.store.objects.read(reader.entry("draws").path))
     data = bytearray(path.read_bytes())
     place = pq.ParquetFile(path).metadata.row_group(0).column(2).data_page_offset + 200
     data[place] ^= 4

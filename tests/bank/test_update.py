@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from concal.errors import BankError, ConcalError, DataError, LinkError
 from concal.metric import move_items
 from concal.spec import Spec
 
+from .places import Place, copy_bank
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
 
 
@@ -51,13 +51,13 @@ def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def bank(tmp_path: Path, template: Path) -> Bank:
-    shutil.copytree(template, tmp_path / "bank")
-    return Bank(tmp_path / "bank")
+def bank(any_place: Place, template: Path) -> Bank:
+    copy_bank(template, any_place / "bank")
+    return Bank(any_place / "bank")
 
 
-def test_update_says_what_happened(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def test_update_says_what_happened(place: Place) -> None:
+    bank = Bank.create(place / "bank", SPEC)
     heard: list[str] = []
     update = add(bank, "Q1", progress=lambda stage, share, message: heard.append(stage), reason="first light")
     assert list(dict.fromkeys(heard)) == ["check", "calibrate", "link", "combine", "commit"]
@@ -66,7 +66,7 @@ def test_update_says_what_happened(tmp_path: Path) -> None:
     assert "a doubt" in update.warnings
     assert update.tables["groups"].height == 2
     assert bank.history()["reason"].to_list() == ["", "first light"]
-    assert os.listdir(bank.path / "work") == []
+    assert os.listdir(bank._store.work) == []
 
 
 def test_tables(bank: Bank) -> None:
@@ -94,8 +94,8 @@ def test_draws_do_not_depend_on_what_else_is_asked(bank: Bank) -> None:
     assert np.isnan(both["xi"].sel(item="v01", parameter="c_1")).all()
 
 
-def test_predicted_items(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def test_predicted_items(any_place: Place) -> None:
+    bank = Bank.create(any_place / "bank", SPEC)
     bank.add("Q1", responses_table("Q1"), items_table(20), calibrator=fake_calibrator)
     kinds = dict(bank.items().filter(pl.col("parameter") == "d").select("item_id", "source").iter_rows())
     assert kinds["v19"] == "predicted"
@@ -127,27 +127,27 @@ def test_same_period_twice_is_refused_and_replace_is_one_commit(bank: Bank) -> N
     assert not bank.items().equals(before)
 
 
-def test_replacing_gives_what_adding_would_have_given(tmp_path: Path, bank: Bank) -> None:
+def test_replacing_gives_what_adding_would_have_given(any_place: Place, bank: Bank) -> None:
     add(bank, "Q2", 3, replace=True)
-    fresh = Bank.create(tmp_path / "fresh", SPEC)
+    fresh = Bank.create(any_place / "fresh", SPEC)
     add(fresh, "Q1", 0)
     add(fresh, "Q2", 3)
     add(fresh, "Q3", 4)
     agree(bank, fresh, 1e-12)
 
 
-def test_order_of_periods_does_not_matter(tmp_path: Path) -> None:
+def test_order_of_periods_does_not_matter(any_place: Place) -> None:
     spec = SPEC.model_copy(update={"bank": SPEC.bank.model_copy(update={"reference": "Q1"})})
-    one = three_periods(tmp_path / "one", ("Q1", "Q2", "Q3"), spec)
-    two = three_periods(tmp_path / "two", ("Q3", "Q2", "Q1"), spec)
+    one = three_periods(any_place / "one", ("Q1", "Q2", "Q3"), spec)
+    two = three_periods(any_place / "two", ("Q3", "Q2", "Q1"), spec)
     assert two.reference == "Q1"
     assert two.at(2).reference == "Q3", "until the reference is there, the first period sets the metric"
     agree(one, two, 1e-9)
 
 
-def test_retraction_is_as_if_the_period_had_never_been(tmp_path: Path, bank: Bank) -> None:
+def test_retraction_is_as_if_the_period_had_never_been(any_place: Place, bank: Bank) -> None:
     bank.retract("Q2", reason="leaked items")
-    fresh = Bank.create(tmp_path / "fresh", SPEC)
+    fresh = Bank.create(any_place / "fresh", SPEC)
     add(fresh, "Q1", 0)
     add(fresh, "Q3", 4)
     agree(bank, fresh)
@@ -157,11 +157,11 @@ def test_retraction_is_as_if_the_period_had_never_been(tmp_path: Path, bank: Ban
         bank.retract("Q2")
 
 
-def test_retracting_the_reference_relinks(tmp_path: Path, bank: Bank) -> None:
+def test_retracting_the_reference_relinks(any_place: Place, bank: Bank) -> None:
     update = bank.retract("Q1")
     assert bank.reference == "Q2"
     assert set(update.relinked) == {"Q2", "Q3"}
-    fresh = Bank.create(tmp_path / "fresh", SPEC)
+    fresh = Bank.create(any_place / "fresh", SPEC)
     add(fresh, "Q2", 2)
     add(fresh, "Q3", 4)
     agree(bank, fresh)
@@ -175,8 +175,8 @@ def test_retracting_the_reference_relinks(tmp_path: Path, bank: Bank) -> None:
     assert bank.reference == "Q1"
 
 
-def test_period_linked_through_another_is_relinked_when_that_goes(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def test_period_linked_through_another_is_relinked_when_that_goes(any_place: Place) -> None:
+    bank = Bank.create(any_place / "bank", SPEC)
     table = items_table(40)
 
     def put(period: str, first: int) -> Any:
@@ -196,7 +196,7 @@ def test_period_linked_through_another_is_relinked_when_that_goes(tmp_path: Path
     assert "Q2" not in str(bank.link("Q3").path)
 
 
-def test_rereference_links_again(tmp_path: Path, bank: Bank) -> None:
+def test_rereference_links_again(any_place: Place, bank: Bank) -> None:
     before = bank.consensus()
     link = bank.link("Q3")
     update = bank.rereference("Q3")
@@ -209,14 +209,14 @@ def test_rereference_links_again(tmp_path: Path, bank: Bank) -> None:
         mapped = move_items(group.mean, link.A[:, k].mean(), link.B[:, k].mean())
         assert np.abs(mapped - before.groups[name].mean).max() < 0.25
     same(bank.calibration("Q1"), bank.at(3).calibration("Q1"))
-    fresh = three_periods(tmp_path / "fresh", spec=bank.spec)
+    fresh = three_periods(any_place / "fresh", spec=bank.spec)
     agree(bank, fresh, 1e-12)
     add(bank, "Q4", 1)
     assert bank.link("Q4").reference == "Q3"
     assert bank.rereference("Q3").relinked == ()
 
 
-def test_combine_with_other_options_stays(tmp_path: Path, bank: Bank) -> None:
+def test_combine_with_other_options_stays(bank: Bank) -> None:
     plain = bank.items()
     bank.combine(half_life=1.0, reason="items drift")
     assert not bank.items().equals(plain)
@@ -253,15 +253,15 @@ def test_releases_give_exactly_what_was_there(bank: Bank) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "", "x" * 300, "CON", "consensus", "a b", "Q\u200b1", "ｑ１", "a/b", "-x"])
-def test_hostile_period_names(tmp_path: Path, name: str) -> None:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def test_hostile_period_names(any_place: Place, tmp_path: Path, name: str) -> None:
+    bank = Bank.create(any_place / "bank", SPEC)
     with pytest.raises(ConcalError):
         add(bank, name)
     with pytest.raises(ConcalError):
         bank.add_evaluation(name, {})
     assert bank.refresh().version == 0
-    assert os.listdir(bank.path / "work") == []
-    assert sorted(os.listdir(tmp_path)) == ["bank"]
+    assert os.listdir(bank._store.work) == []
+    assert sorted(os.listdir(tmp_path)) == (["bank"] if any_place.is_folder else ["cache"])
 
 
 def test_failed_calibration_changes_nothing_and_the_next_run_works(bank: Bank) -> None:
@@ -292,7 +292,7 @@ def test_finished_calibration_is_not_run_again(bank: Bank, monkeypatch: pytest.M
     assert bank.refresh().version == 3
     add(bank, "Q4", 1, calibrator=counted)
     assert runs == ["Q4"]
-    assert os.listdir(bank.path / "work") == []
+    assert os.listdir(bank._store.work) == []
 
 
 def test_returning_examinees_are_left_out(bank: Bank) -> None:
@@ -302,8 +302,8 @@ def test_returning_examinees_are_left_out(bank: Bank) -> None:
     assert bank.periods()["n_persons"].to_list() == [30, 30, 30, 30]
 
 
-def test_responses_are_kept_for_evaluation_unless_switched_off(tmp_path: Path) -> None:
-    bank = Bank.create(tmp_path / "bank", SPEC)
+def test_responses_are_kept_for_evaluation_unless_switched_off(any_place: Place) -> None:
+    bank = Bank.create(any_place / "bank", SPEC)
     add(bank, "Q1")
     data = bank.period_data("Q1")
     table = responses_table("Q1")
@@ -357,10 +357,10 @@ def guided_calibrator(data: Any, spec: Spec, **options: Any) -> Any:
     return replace(made, groups=groups)
 
 
-def test_priors_from_the_bank(tmp_path: Path) -> None:
+def test_priors_from_the_bank(any_place: Place) -> None:
     content = SPEC.model_dump(mode="json", exclude_none=True)
     content["calibration"]["prior"] = "bank"
-    bank = Bank.create(tmp_path / "bank", Spec.parse(content))
+    bank = Bank.create(any_place / "bank", Spec.parse(content))
     seen: dict[str, Any] = {}
 
     def watched(data: Any, spec: Spec, **options: Any) -> Any:

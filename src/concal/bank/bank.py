@@ -13,14 +13,13 @@ from concal.bank.store.commit import author, commit, now, stamp, successor
 from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import FORMAT, Release, Snapshot
-from concal.bank.store.parquet import write_bytes
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction, add_release, create_store
 from concal.bank.store.upkeep import Pruned, Verification, prune, verify
 from concal.bank.update import add, change, decide
 from concal.bank.update.add import Calibrator
 from concal.bank.update.progress import Progress, Update
-from concal.bank.update.spec import spec_bytes, with_consensus
+from concal.bank.update.spec import with_consensus, write_spec
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
 from concal.data.read import Table
@@ -30,7 +29,7 @@ from concal.spec import ConsensusSpec, Spec
 
 
 class Bank(Version):
-    """An item bank on disk, pinned to one version.
+    """An item bank in a folder or on object storage, pinned to one version.
 
     Reading always sees that version, whatever others commit meanwhile; an update made through this object moves it to
     the version it committed, `refresh` to the newest.
@@ -38,7 +37,7 @@ class Bank(Version):
     Parameters
     ----------
     path
-        The bank's folder.
+        The bank's folder, or its address on object storage (``s3://bucket/prefix``, ``gs://``, ``az://``).
 
     Examples
     --------
@@ -47,24 +46,24 @@ class Bank(Version):
     """
 
     def __init__(self, path: str | Path) -> None:
-        store = Store(Path(path))
+        store = Store.open(path)
         super().__init__(store, store.head())
 
     @classmethod
     def create(cls, path: str | Path, spec: Spec) -> Bank:
         """A new bank without periods."""
 
-        def first(store: Store, transaction: Transaction) -> Snapshot:
+        def first(transaction: Transaction) -> Snapshot:
             return Snapshot(
                 bank=secrets.token_hex(8),
                 number=0,
                 id=transaction.id,
                 parent=None,
-                spec=write_bytes(store.root / "bank.toml", "bank.toml", spec_bytes(spec)),
+                spec=write_spec(spec, transaction),
                 **stamp("create"),
             )
 
-        create_store(Path(path), first)
+        create_store(path, first)
         return cls(path)
 
     def at(self, version: int | str) -> Version:

@@ -60,9 +60,9 @@ class Version:
     # what it is
 
     @property
-    def path(self) -> Path:
-        """The bank's folder."""
-        return self._store.root
+    def path(self) -> Path | str:
+        """The bank's folder, or its address on object storage."""
+        return self._store.place
 
     @property
     def version(self) -> int:

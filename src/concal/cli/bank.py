@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from concal.bank.update.progress import Update
     from concal.bank.version import Version
 
-BankArgument = Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder.")]
+BankArgument = Annotated[
+    str, typer.Argument(metavar="BANK", help="The bank's folder, or its address: s3://bucket/prefix, gs://, az://.")
+]
 AtOption = Annotated[
     str | None, typer.Option("--at", metavar="VERSION|RELEASE", help="Look back; default: the newest version.")
 ]
@@ -37,7 +39,7 @@ class ExportFormat(StrEnum):
     arviz = "arviz"
 
 
-def open_version(bank: Path, at: str | None) -> Version:
+def open_version(bank: str, at: str | None) -> Version:
     """The newest version of a bank, or the one asked for: by the name of a release, or by number."""
     from concal.bank.bank import Bank
 
@@ -307,7 +309,7 @@ def verify(bank: BankArgument, as_json: JsonOption = False) -> None:
     from concal.bank.store.store import Store
     from concal.bank.store.upkeep import verify as verify_store
 
-    found = verify_store(Store(bank))
+    found = verify_store(Store.open(bank))
     if as_json:
         print_json({"ok": found.ok, **asdict(found)})
     else:

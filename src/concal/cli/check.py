@@ -32,7 +32,7 @@ def register(app: typer.Typer) -> None:
 
 
 def check(
-    bank: Annotated[Path, typer.Argument(metavar="BANK", help="The bank's folder, or a bank.toml.")],
+    bank: Annotated[str, typer.Argument(metavar="BANK", help="The bank, or a bank.toml.")],
     period: PeriodArgument,
     responses: Annotated[Path, typer.Argument(metavar="RESPONSES", help="Table of responses.")],
     items: Annotated[Path, typer.Option("--items", help="Item table: item_id, group, features.")],
@@ -59,15 +59,15 @@ def check(
         _print(checked, full)
 
 
-def _known(path: Path, period: str) -> dict[str, Any]:
+def _known(place: str, period: str) -> dict[str, Any]:
     """What a bank (or only its spec) says about the programme so far."""
     from concal.spec import Spec
 
-    if path.is_file() or path.suffix == ".toml":
-        return {"spec": Spec.read(path)}
+    if place.endswith(".toml") or Path(place).is_file():
+        return {"spec": Spec.read(place)}
     from concal.bank.bank import Bank
 
-    bank = Bank(path)
+    bank = Bank(place)
     if period in bank.period_names:
         raise BankError(f"period {period!r} is in the bank already; retract it first, or choose another name")
     plan = bank.linkage()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -80,7 +79,7 @@ def split(
     tell(done, as_json)
 
 
-def _split_off(bank: Path, item: str, periods: list[str]) -> str:
+def _split_off(bank: str, item: str, periods: list[str]) -> str:
     """The new id a split is undone by: the item itself, or the one split off it in these periods."""
     from concal.bank.bank import Bank
 

@@ -222,7 +222,7 @@ def _fit(
     spec = bank.spec
     used = spec.calibration.seed if seed is None else seed
     identity = fingerprint(data, spec, used, getattr(run, "__qualname__", type(run).__name__))
-    shelf = Shelf(Store(bank.path), "pooled", identity)
+    shelf = Shelf(Store.open(bank.path), "pooled", identity)
     try:
         with measure_cost() as cost:
             pooled = run(

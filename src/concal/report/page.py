@@ -25,14 +25,20 @@ def write_report(bank: Version, out: str | Path | None = None, *, evaluation: st
     ----------
     bank : Bank, or the version `Bank.at` gives
     out : path, optional
-        Default: beside the bank's folder, ``<folder>-report.html``.
+        Default: beside the bank's folder, ``<folder>-report.html``; of a bank on object storage, in this folder.
     evaluation : str
         Which evaluation the agreement section shows, if the bank has it.
     """
-    path = Path(out) if out is not None else bank.path.parent / f"{bank.path.name}-report.html"
+    path = Path(out) if out is not None else _beside(bank.path)
     check_folder(path)  # before the work
     write_whole(path, build_page(gather(bank, evaluation)).encode("utf-8"))
     return path
+
+
+def _beside(place: Path | str) -> Path:
+    """Where the report goes unless it is said."""
+    here = Path() if isinstance(place, str) else place.parent
+    return here / f"{str(place).rstrip('/').split('/')[-1] if isinstance(place, str) else place.name}-report.html"
 
 
 def build_page(data: ReportInput) -> str:

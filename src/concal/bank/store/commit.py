@@ -29,12 +29,15 @@ def commit(store: Store, build: Build) -> Snapshot:
         head = store.head()
         with Transaction(store, head.number) as transaction:
             try:
-                return transaction.commit(build(head, transaction))
+                done = transaction.commit(build(head, transaction))
             except Conflict:
                 continue
             except ConcalError:
                 if store.numbers()[-1] == head.number:
                     raise
+                continue
+        sweep(store)  # on object storage what a dead writer left can be judged only now
+        return done
 
 
 def successor(

@@ -18,15 +18,15 @@ from concal.bank.store.files import sha256
 from concal.errors import BankError
 from concal.names import safe_name_problem
 
-FORMAT = 2
+FORMAT = 3
 """Version of the store's layout that this concal writes."""
-OLDEST = 2
+OLDEST = 3
 """Oldest layout that this concal reads."""
 LARGEST_MANIFEST = 1 << 26
 """Bytes; a larger file is not a manifest."""
 
 _PIECE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"
-_PATH = re.compile(rf"\A(bank\.toml|data(/{_PIECE}){{1,3}})\Z")
+_PATH = re.compile(rf"\Adata(/{_PIECE}){{1,3}}\Z")
 
 
 def _safe_path(value: str) -> str:

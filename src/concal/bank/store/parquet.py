@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import polars as pl
@@ -124,17 +125,30 @@ def write_bytes(path: Path, bank_path: str, data: bytes) -> FileEntry:
 
 def read_bytes(store: Store, entry: FileEntry) -> bytes:
     """A file's bytes, verified."""
+    with file_errors(entry):
+        data = store.read(entry, digest=entry.sha256)
+    if len(data) != entry.bytes:
+        raise BankError(damaged(entry, wrong_size(entry, len(data))))
+    if sha256(data) != entry.sha256:
+        raise BankError(damaged(entry, "its hash does not match"))
+    return data
+
+
+@contextmanager
+def file_errors(entry: FileEntry) -> Iterator[None]:
+    """Say of which file the operating system speaks."""
     try:
-        data = store.path(entry).read_bytes()
+        yield
     except FileNotFoundError:
         raise BankError(missing(entry)) from None
     except OSError as error:
         raise BankError(damaged(entry, error.strerror or str(error))) from None
-    if len(data) != entry.bytes:
-        raise BankError(damaged(entry, f"it has {len(data)} bytes instead of {entry.bytes}"))
-    if sha256(data) != entry.sha256:
-        raise BankError(damaged(entry, "its hash does not match"))
-    return data
+
+
+def wrong_size(entry: FileEntry, size: int) -> str:
+    """A file that is too short or too long; of the latter no more is read than tells."""
+    more = "more than " if size > entry.bytes else ""
+    return f"it has {more}{min(size, entry.bytes)} bytes instead of {entry.bytes}"
 
 
 def read_table(store: Store, entry: FileEntry, columns: Sequence[str] | None = None) -> pa.Table:
@@ -156,21 +170,12 @@ class Part:
     """
 
     def __init__(self, store: Store, entry: FileEntry) -> None:
-        self._entry = entry
-        try:
-            self._file = store.path(entry).open("rb")
-            size = self._file.seek(0, io.SEEK_END)
-        except FileNotFoundError:
-            raise BankError(missing(entry)) from None
-        except OSError as error:
-            raise BankError(damaged(entry, error.strerror or str(error))) from None
-        if size != entry.bytes:
-            raise BankError(damaged(entry, f"it has {size} bytes instead of {entry.bytes}"))
-        tail = self._read(size - 8, 8)
-        start = size - 8 - int.from_bytes(tail[:4], "little")
-        footer = self._read(start, size - start) if 0 <= start < size else b""
+        self._store, self._entry = store, entry
+        with file_errors(entry):
+            footer = self._read_footer()
         if sha256(footer) != entry.footer_sha256:
             raise BankError(damaged(entry, "its footer does not match"))
+        start = entry.bytes - len(footer)
         self._footer, self._start = footer, start
         self._metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
         content = self._metadata.metadata
@@ -178,9 +183,18 @@ class Part:
         self.meta: dict[str, object] = json.loads(content[_META])
         self.n_row_groups = self._metadata.num_row_groups
 
-    def _read(self, start: int, size: int) -> bytes:
-        self._file.seek(max(0, start))
-        return self._file.read(size)
+    def _read_footer(self) -> bytes:
+        """Metadata, its length and the magic bytes: what the manifest has a hash of."""
+        store, entry = self._store, self._entry
+        if store.cache is not None and (kept := store.cache.get(str(entry.footer_sha256))) is not None:
+            return kept
+        tail = store.read(entry, max(0, entry.bytes - 8), 9)
+        if len(tail) != min(8, entry.bytes):
+            raise BankError(damaged(entry, "it has not its size"))
+        start = entry.bytes - 8 - int.from_bytes(tail[:4], "little")
+        if not 0 <= start < entry.bytes:
+            return b""
+        return store.read(entry, start, entry.bytes - start, entry.footer_sha256)
 
     def _span(self, group: int) -> tuple[int, int]:
         """First byte of a row group and of the next."""
@@ -200,18 +214,13 @@ class Part:
         file = _Sparse(self._footer, self._start)
         for group in groups:
             start, end = self._span(group)
-            data = self._read(start, end - start)
+            with file_errors(self._entry):
+                data = self._store.read(self._entry, start, end - start, self._hashes[group])
             if sha256(data) != self._hashes[group]:
                 raise BankError(damaged(self._entry, f"row group {group} does not match"))
             file.pieces[start] = data
         reader = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=self._metadata)
         return reader.read_row_groups(list(groups), columns=columns and list(columns), use_threads=False)
-
-    def __enter__(self) -> Part:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
 
 
 class _Sparse(io.RawIOBase):

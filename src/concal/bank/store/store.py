@@ -1,74 +1,112 @@
-"""A bank's folder: which versions and releases there are, and where their files lie.
+"""A bank's files: which versions and releases there are, and how what they name is read.
 
 Files are immutable; a version is one manifest that names them. `concal.bank.store.transaction` makes new ones.
 """
 
 from __future__ import annotations
 
-import errno
-import os
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from concal.bank.store.files import sha256, sync_folder
+from concal.bank.store.cache import Cache, cache_root
+from concal.bank.store.files import sha256
+from concal.bank.store.folders import FolderObjects
 from concal.bank.store.locks import FileLock
 from concal.bank.store.manifest import FileEntry, Release, Snapshot, parse_release, parse_snapshot
+from concal.bank.store.objects import Objects, is_cloud
 from concal.errors import BankError
 from concal.names import check_safe_name
-
-FOLDERS = ("snapshots", "releases", "data", "work")
-_NO_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
 
 
 @dataclass(frozen=True)
 class Store:
-    """A bank's folder.
+    """A bank's files, wherever they are.
 
     Attributes
     ----------
-    root : Path
+    objects : Objects
+        A folder or object storage.
+    work : Path
+        Scratch space on this machine, inside the bank where that is a folder; safe to delete when nothing runs.
     staging : Path or None
         Where the files of a commit in the making lie; they are found there first.
+    cache : Cache or None
+        What was read from object storage.
     """
 
-    root: Path
+    objects: Objects
+    work: Path
     staging: Path | None = None
+    cache: Cache | None = None
+
+    @classmethod
+    def open(cls, place: str | Path) -> Store:
+        """The store in a folder, or at an address like ``s3://bucket/prefix``."""
+        if not is_cloud(place):
+            root = Path(place)
+            return cls(FolderObjects(root), root / "work")
+        from concal.bank.store.cloud import CloudObjects
+
+        objects, root = CloudObjects(str(place)), cache_root()
+        return cls(objects, root / "banks" / sha256(objects.address.encode())[:16], cache=Cache(root / "files"))
 
     @property
-    def work(self) -> Path:
-        """Scratch space; safe to delete when nothing runs."""
-        return self.root / "work"
+    def place(self) -> Path | str:
+        """Folder or address."""
+        return self.objects.place
+
+    def staged_in(self, folder: Path) -> Store:
+        """The store with the files of a commit in it."""
+        return replace(self, staging=folder)
 
     def lock(self) -> FileLock:
-        """Held while files appear in ``data/`` or vanish from it, so that who removes sees every manifest there is."""
-        self.work.mkdir(exist_ok=True)
+        """Held while folders appear in the work folder or vanish from it."""
+        self.work.mkdir(exist_ok=True, parents=self.cache is not None)
         return FileLock(self.work, wait=True)
+
+    @contextmanager
+    def guard(self) -> Iterator[bool]:
+        """Held while files appear in the bank or vanish from it: True when nobody else can write meanwhile."""
+        if self.objects.has_lock:
+            with self.lock():
+                yield True
+        else:
+            yield False
 
     # versions
 
     def numbers(self) -> list[int]:
         """Numbers of the snapshots there are, ascending."""
         try:
-            names = os.listdir(self.root / "snapshots")
+            names = [file.name.removeprefix("snapshots/") for file in self.objects.files("snapshots")]
         except FileNotFoundError:
             raise BankError(
-                f"{self.root} is not a bank (it has no snapshots folder); make one with `concal init`"
+                f"{self.place} is not a bank (it has no snapshots folder); make one with `concal init`"
             ) from None
         except NotADirectoryError:
-            raise BankError(f"{self.root} is a file, not a bank") from None
+            raise BankError(f"{self.place} is a file, not a bank") from None
         found = sorted(int(n[:-5]) for n in names if len(n) == 25 and n.endswith(".json") and n[:-5].isdecimal())
         if not found:
-            raise BankError(f"{self.root} has no snapshot: its creation was interrupted; run `concal init` again")
+            raise BankError(
+                f"{self.place} is not a bank: it has no snapshot (none was made here, or not to the end); run "
+                "`concal init`"
+            )
         return found
 
-    def snapshot_path(self, number: int) -> Path:
-        """File of a snapshot."""
-        return self.root / "snapshots" / f"{number:020d}.json"
+    def snapshot_name(self, number: int) -> str:
+        """Name of a snapshot's file."""
+        return f"snapshots/{number:020d}.json"
+
+    def shown(self, name: str) -> str:
+        """A file as messages name it."""
+        return f"{self.place}/{name}"
 
     def read_bytes_of_snapshot(self, number: int) -> bytes:
         """The manifest's bytes."""
         try:
-            return self.snapshot_path(number).read_bytes()
+            return self.objects.read(self.snapshot_name(number))
         except FileNotFoundError:
             known = self.numbers()
             raise BankError(
@@ -77,10 +115,10 @@ class Store:
 
     def snapshot(self, number: int) -> Snapshot:
         """A validated snapshot."""
-        path = self.snapshot_path(number)
-        snapshot = parse_snapshot(self.read_bytes_of_snapshot(number), str(path))
+        where = self.shown(self.snapshot_name(number))
+        snapshot = parse_snapshot(self.read_bytes_of_snapshot(number), where)
         if snapshot.number != number:
-            raise BankError(f"{path} says it is version {snapshot.number}: the file was renamed or copied")
+            raise BankError(f"{where} says it is version {snapshot.number}: the file was renamed or copied")
         return snapshot
 
     def head(self) -> Snapshot:
@@ -89,68 +127,62 @@ class Store:
 
     # files
 
-    def path(self, entry: FileEntry) -> Path:
-        """Where a file is; a link that leads out of the bank is refused."""
-        if self.staging is not None:
-            staged = self.staging / entry.path.removeprefix("data/")
-            if staged.exists():
-                return staged
-        path = self.root / entry.path
-        inside = os.path.realpath(self.root)
-        if os.path.commonpath([inside, os.path.realpath(path)]) != inside:
-            raise BankError(f"{entry.path} leads out of the bank (a symbolic link?); refused")
-        return path
+    def read(self, entry: FileEntry, start: int = 0, size: int | None = None, digest: str | None = None) -> bytes:
+        """Bytes of a file, as they are: to be compared with their hash by whoever uses them.
+
+        Parameters
+        ----------
+        entry
+            The file.
+        start, size
+            Which bytes; default all, and one more where the file is longer than it should be.
+        digest
+            SHA-256 these bytes must have; with it they are looked for in the cache first.
+        """
+        if self.staging is not None and (staged := self.staging / entry.path.removeprefix("data/")).exists():
+            with staged.open("rb") as file:
+                file.seek(start)
+                return file.read() if size is None else file.read(size)
+        if self.cache is not None and digest is not None and (kept := self.cache.get(digest)) is not None:
+            return kept
+        data = self.objects.read(entry.path, start, entry.bytes + 1 if size is None else size)
+        if self.cache is not None and digest is not None and sha256(data) == digest:
+            self.cache.put(digest, data)
+        return data
 
     def needed_folders(self, after: int = -1) -> set[str]:
         """Folders of ``data/`` that versions with a number above `after` name."""
         numbers = [n for n in self.numbers() if n > after]
-        return {path.split("/")[1] for n in numbers for path in self.snapshot(n).entries() if path.startswith("data/")}
+        return {path.split("/")[1] for n in numbers for path in self.snapshot(n).entries()}
 
     # releases
 
+    def release_names(self) -> list[str]:
+        """Names of the releases there are."""
+        names = [file.name.removeprefix("releases/") for file in self.objects.files("releases")]
+        return [name.removesuffix(".json") for name in names if name.endswith(".json")]
+
     def releases(self) -> dict[str, Release]:
         """Releases by name."""
-        found = {}
-        for path in sorted((self.root / "releases").glob("*.json")):
-            release = parse_release(path.read_bytes(), str(path))
-            if release.name != path.stem:
-                raise BankError(f"{path} says it is release {release.name!r}: the file was renamed or copied")
-            found[release.name] = release
-        return found
+        return {name: self._release(name) for name in self.release_names()}
+
+    def _release(self, name: str) -> Release:
+        where = f"releases/{name}.json"
+        release = parse_release(self.objects.read(where), self.shown(where))
+        if release.name != name:
+            raise BankError(f"{self.shown(where)} says it is release {release.name!r}: the file was renamed or copied")
+        return release
 
     def release(self, name: str) -> Snapshot:
         """The snapshot behind a release, checked to be the very one that was released."""
         check_safe_name(name, "release")
-        path = self.root / "releases" / f"{name}.json"
-        if not path.exists():
-            known = ", ".join(sorted(p.stem for p in path.parent.glob("*.json"))) or "none yet"
-            raise BankError(f"there is no release {name!r}; releases: {known}")
-        release = parse_release(path.read_bytes(), str(path))
-        data = self.read_bytes_of_snapshot(release.snapshot)
-        if release.name != name or sha256(data) != release.sha256:
+        try:
+            release = self._release(name)
+        except FileNotFoundError:
+            known = ", ".join(self.release_names()) or "none yet"
+            raise BankError(f"there is no release {name!r}; releases: {known}") from None
+        if sha256(self.read_bytes_of_snapshot(release.snapshot)) != release.sha256:
             raise BankError(
                 f"version {release.snapshot} is not the one release {name!r} froze; restore it from a backup"
             )
         return self.snapshot(release.snapshot)
-
-
-def link_once(staged: Path, target: Path) -> bool:
-    """Give a finished file its final name in one step; False when that name exists."""
-    try:
-        os.link(staged, target)
-    except FileExistsError:
-        return False
-    except OSError as error:
-        if error.errno in _NO_LINKS and os.access(target.parent, os.W_OK):
-            raise BankError(
-                f"the file system under {target.parent} has no hard links, so a commit cannot be atomic there; "
-                "put the bank on a local disk. Nothing was changed."
-            ) from None
-        raise
-    try:
-        sync_folder(target.parent)
-    except OSError as error:
-        raise BankError(
-            f"{target} was written, but the disk did not confirm it ({error.strerror}); run `concal verify`"
-        ) from error
-    return True

@@ -1,25 +1,30 @@
 """One commit: its files, and the step that makes them a version.
 
-A commit writes all its files into its own folder under ``work/``. Then, under the store's lock, it moves the finished
-folders to ``data/`` under names nobody else uses and links the manifest to the next number. ``link()`` fails when that
-number exists, so of several writers exactly one wins; the others read the new head and build on it. Until the link
-nothing visible has changed, and nobody removes files between the move and the link, because removing needs the lock.
+A commit writes all its files into its own folder under ``work/``. Then it brings the finished folders to ``data/``,
+under names nobody else uses, and creates the manifest of the next number. Creating fails when that number exists, so of
+several writers exactly one wins; the others read the new head and build on it. Until then nothing visible has changed.
+
+Nobody may remove files between the two steps. In a folder both happen under the store's lock, which removing needs too.
+On object storage there is no lock: the commit first leaves a note ``work/note-<id>`` with the version it is built on,
+and its files are spared while that version is the newest. Once there is a newer one the commit cannot happen any more,
+because the number it asks for is taken for good.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from concal.bank.store.files import disk_errors, sync_folder, write_durably
+from concal.bank.store.files import disk_errors
 from concal.bank.store.locks import FileLock
 from concal.bank.store.manifest import Release, Snapshot, to_bytes
-from concal.bank.store.store import FOLDERS, Store, link_once
+from concal.bank.store.store import Store
 from concal.errors import BankError
 from concal.names import check_safe_name
+
+NOTE = "work/note-"
 
 
 class Conflict(Exception):
@@ -52,7 +57,7 @@ class Transaction:
     @property
     def view(self) -> Store:
         """The store with this commit's own files in it."""
-        return Store(self.store.root, self.folder / "files")
+        return self.store.staged_in(self.folder / "files")
 
     def place(self, folder: str, name: str) -> tuple[Path, str]:
         """Where to write a file now, and its path in the bank once published."""
@@ -67,25 +72,26 @@ class Transaction:
         The draft must be built on version `base`. That this is still the newest is asked under the lock: its number
         alone would not do, because `prune` frees numbers again.
         """
+        store, name = self.store, self.store.snapshot_name(draft.number)
+        data = to_bytes(draft.model_dump(mode="json"))
         with disk_errors(f"committing version {draft.number}"):
-            staged = self.folder / "manifest.json"
-            staged.unlink(missing_ok=True)
-            write_durably(staged, to_bytes(draft.model_dump(mode="json")))
-            with self.store.lock():
-                if draft.number > 0 and self.store.numbers()[-1] != self.base:
+            with store.guard() as alone:
+                if draft.number > 0 and store.numbers()[-1] != self.base:
                     raise Conflict(draft.number)
+                if not alone:
+                    store.objects.create(note_name(self.id), str(self.base).encode("ascii"), self.folder)
                 self.publish()
-                if not link_once(staged, self.store.snapshot_path(draft.number)):
+                if not store.objects.create(name, data, self.folder):
                     raise Conflict(draft.number)
+            if not alone:
+                store.objects.delete([note_name(self.id)])
         self.finish()
         return draft
 
     def publish(self) -> None:
-        """Move the finished folders to ``data/``; nothing refers to them before the manifest does."""
+        """Bring the finished folders to ``data/``; nothing refers to them before the manifest does."""
         for source in sorted((self.folder / "files").iterdir()):
-            sync_folder(source)
-            os.rename(source, self.store.root / "data" / source.name)
-        sync_folder(self.store.root / "data")
+            self.store.objects.publish(source)
 
     def finish(self) -> None:
         """The commit is done: clear the staging folder."""
@@ -99,65 +105,66 @@ class Transaction:
         if self.folder.exists():  # the commit did not happen, or was interrupted on its last steps
             with self.store.lock():
                 clear_commit(self.store, self.folder, self.base)
-        self.finish()
+        self._lock.release()
 
 
-def clear_commit(store: Store, folder: Path, base: int) -> list[Path]:
+def note_name(identity: str) -> str:
+    """What tells others on object storage that a commit is under way."""
+    return f"{NOTE}{identity}"
+
+
+def clear_commit(store: Store, folder: Path, base: int) -> bool:
     """Remove what an unfinished commit on version `base` left: its folder, and its data that no version names.
 
-    To be called under the store's lock. Only versions after `base` can name the data.
+    To be called under the store's lock. Only versions after `base` can name the data. On object storage the request
+    that creates the manifest may still be on its way; only when its number is taken is it clear what became of it.
     """
-    left = sorted((store.root / "data").glob(f"*-{folder.name.removeprefix('commit-')}"))
-    if left:
-        try:
+    identity = folder.name.removeprefix("commit-")
+    try:
+        left = [file.name for file in store.objects.files("data") if file.name.split("/")[1].endswith(f"-{identity}")]
+        if left:
+            if not store.objects.has_lock and store.numbers()[-1] <= base:
+                return False
             needed = store.needed_folders(after=base)
-        except BankError:
-            return []  # a damaged manifest may name them: all stays until it is restored
-        left = [path for path in left if path.name not in needed]
-    for path in [*left, folder]:
-        shutil.rmtree(path, ignore_errors=True)
-    return [*left, folder]
+            left = [name for name in left if name.split("/")[1] not in needed]
+        store.objects.delete([*left, note_name(identity)])
+    except (BankError, FileNotFoundError):
+        return False  # a damaged manifest may name them, or the storage does not answer: all stays
+    shutil.rmtree(folder, ignore_errors=True)
+    return True
 
 
 def add_release(store: Store, release: Release) -> None:
     """Write a release; an existing name, or a version that is gone, is refused."""
-    target = store.root / "releases" / f"{check_safe_name(release.name, 'release')}.json"
-    with disk_errors(f"releasing {release.name!r}"), Transaction.begin(store) as transaction:
-        staged = transaction.folder / "release.json"
-        write_durably(staged, to_bytes(release.model_dump(mode="json")))
-        with store.lock():
-            store.read_bytes_of_snapshot(release.snapshot)  # not pruned meanwhile
-            if not link_once(staged, target):
-                raise BankError(
-                    f"release {release.name!r} exists and releases are never rewritten; choose another name"
-                )
+    name = f"releases/{check_safe_name(release.name, 'release')}.json"
+    data = to_bytes(release.model_dump(mode="json"))
+    with disk_errors(f"releasing {release.name!r}"), Transaction.begin(store) as transaction, store.guard():
+        store.read_bytes_of_snapshot(release.snapshot)  # not pruned meanwhile
+        if not store.objects.create(name, data, transaction.folder):
+            raise BankError(f"release {release.name!r} exists and releases are never rewritten; choose another name")
+        try:
+            store.read_bytes_of_snapshot(release.snapshot)  # nor just now: who prunes looks for new releases, too
+        except BankError:
+            store.objects.delete([name])
+            raise
 
 
-def create_store(root: Path, make_first: Callable[[Store, Transaction], Snapshot]) -> Store:
-    """A new bank folder with version 0, or a `BankError` when there is something there already.
+def create_store(place: str | Path, make_first: Callable[[Transaction], Snapshot]) -> Store:
+    """A new bank with version 0, or a `BankError` when there is something there already.
 
-    `make_first` writes the first files (bank.toml) and returns the draft of version 0.
+    `make_first` writes the first files and returns the draft of version 0.
     """
-    if root.exists() and not root.is_dir():
-        raise BankError(f"{root} exists and is not a folder; choose another place for the bank")
-    if root.is_dir() and any(entry not in (*FOLDERS, "bank.toml") for entry in os.listdir(root)):
-        raise BankError(f"{root} is not empty and not a bank; choose an empty or a new folder")
-    with disk_errors(f"creating {root}"):
-        above = next(path for path in root.absolute().parents if path.exists())
-        for folder in FOLDERS:
-            (root / folder).mkdir(parents=True, exist_ok=True)
-        store = Store(root)
-        with FileLock(root / "work" / "create.lock", wait=True):
-            if any((root / "snapshots").iterdir()):
-                raise BankError(f"{root} is a bank already; open it, or choose another folder")
-            (root / "bank.toml").unlink(missing_ok=True)  # what an interrupted creation left
-            for path in root.absolute().parents:  # the way to version 0 is durable before version 0 is
-                sync_folder(path)
-                if path == above:
-                    break
+    store = Store.open(place)
+    with disk_errors(f"creating {place}"):
+        store.objects.prepare()
+        store.work.mkdir(parents=True, exist_ok=True)
+        with FileLock(store.work / "create.lock", wait=True):
+            if store.objects.files("snapshots"):
+                raise BankError(f"{place} is a bank already; open it, or choose another place")
             with Transaction(store, -1) as transaction:
-                draft = make_first(store, transaction)
-                sync_folder(root)
-                transaction.commit(draft)
-        (root / "work" / "create.lock").unlink(missing_ok=True)
+                try:
+                    transaction.commit(make_first(transaction))
+                except Conflict:
+                    raise BankError(f"{place} is a bank already: another process was faster; open it") from None
+        (store.work / "create.lock").unlink(missing_ok=True)
     return store

@@ -1,32 +1,39 @@
 """Looking after a store: clear what killed processes left, verify every byte, remove what no version needs.
 
-Nothing is removed because of its age or its name alone: a file stays while a manifest names it, and whether one does is
-asked under the store's lock, when no commit is between moving its files to ``data/`` and linking its manifest.
+Nothing is removed because of its age or its name alone: a file stays while a manifest names it or a commit under way
+may come to name it. In a folder that is asked under the store's lock, when no commit is between moving its files to
+``data/`` and linking its manifest. On object storage commits leave notes (see `concal.bank.store.transaction`), and the
+order of looking matters: files, then notes, then manifests. A note is older than its commit's files and younger ones
+are not on the list, so a file without a note is either named by a manifest or will never be.
 """
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from concal.bank.store.files import disk_errors, sha256_file
+from concal.bank.store.files import disk_errors, sha256
 from concal.bank.store.locks import FileLock
-from concal.bank.store.manifest import FileEntry, Snapshot, damaged, missing
+from concal.bank.store.manifest import FileEntry, Snapshot, damaged
+from concal.bank.store.parquet import file_errors, wrong_size
 from concal.bank.store.store import Store
-from concal.bank.store.transaction import clear_commit
-from concal.errors import BankError
+from concal.bank.store.transaction import NOTE, clear_commit, note_name
+from concal.errors import BankError, ConcalError
+
+_PIECE = 1 << 24
 
 
-def sweep(store: Store) -> list[Path]:
-    """Clear what writers left that no longer live; called at the start of every write.
+def sweep(store: Store) -> None:
+    """Clear what writers on this machine left that no longer live; called at the start of every write.
 
     A commit's folder under ``work/`` is locked while its process lives: if the lock can be taken the process is gone.
     """
-    removed: list[Path] = []
     if not any(store.work.glob("commit-*")):
-        return removed
+        return
     with disk_errors(f"clearing {store.work}"), store.lock():
         for folder in sorted(store.work.glob("commit-*")):
             try:
@@ -35,8 +42,7 @@ def sweep(store: Store) -> list[Path]:
                 continue  # just removed by its owner
             with lock:
                 if lock.held:
-                    removed += clear_commit(store, folder, _base(folder))
-    return removed
+                    clear_commit(store, folder, _base(folder))
 
 
 def _base(folder: Path) -> int:
@@ -48,17 +54,15 @@ def _base(folder: Path) -> int:
 
 def check_file(store: Store, entry: FileEntry) -> None:
     """Size and hash of one file against the manifest; a `BankError` that names the file otherwise."""
-    path = store.path(entry)
-    try:
-        size = path.stat().st_size
-        if size != entry.bytes:
-            raise BankError(damaged(entry, f"it has {size} bytes instead of {entry.bytes}"))
-        if sha256_file(path) != entry.sha256:
-            raise BankError(damaged(entry, "its hash does not match"))
-    except FileNotFoundError:
-        raise BankError(missing(entry)) from None
-    except OSError as error:
-        raise BankError(damaged(entry, error.strerror or str(error))) from None
+    digest, size = hashlib.sha256(), 0
+    with file_errors(entry):
+        while piece := store.objects.read(entry.path, size, _PIECE):
+            digest.update(piece)
+            size += len(piece)
+    if size != entry.bytes:
+        raise BankError(damaged(entry, wrong_size(entry, size)))
+    if digest.hexdigest() != entry.sha256:
+        raise BankError(damaged(entry, "its hash does not match"))
 
 
 @dataclass(frozen=True)
@@ -94,8 +98,8 @@ def verify(store: Store) -> Verification:
     numbers = store.numbers()
     hashes: dict[int, str] = {}
     for number in numbers:
-        hashes[number] = sha256_file(store.snapshot_path(number))
         try:
+            hashes[number] = sha256(store.read_bytes_of_snapshot(number))
             snapshot = store.snapshot(number)
         except BankError as error:
             problems.append(str(error))
@@ -104,25 +108,19 @@ def verify(store: Store) -> Verification:
         if parent is not None and parent.number in hashes and hashes[parent.number] != parent.sha256:
             problems.append(f"version {number} was built on another version {parent.number} than the one here")
         entries.update(snapshot.entries())
-    for path in sorted((store.root / "releases").glob("*.json")):
+    for name in store.release_names():
         try:
-            store.release(path.stem)
-        except BankError as error:
-            problems.append(f"{path}: {error}")
+            store.release(name)
+        except ConcalError as error:
+            problems.append(f"release {name}: {error}")
     for entry in entries.values():
         try:
             check_file(store, entry)
         except BankError as error:
             problems.append(str(error))
-    known = set(entries)
-    unknown = sorted(name for name in _names(store.root) if name not in known)
+    unknown = [file.name for file in store.objects.files("data") if file.name not in entries]
     size = sum(entry.bytes for entry in entries.values())
     return Verification(len(numbers), len(entries), size, tuple(problems), tuple(unknown))
-
-
-def _names(root: Path) -> list[str]:
-    """Paths of all data files, relative to the bank."""
-    return [str(path.relative_to(root)) for path in (root / "data").rglob("*") if not path.is_dir()]
 
 
 @dataclass(frozen=True)
@@ -154,37 +152,60 @@ def prune(store: Store, *, keep: int | None = None, grace_days: float = 7.0, dry
     with disk_errors("pruning"):
         if not dry_run:
             sweep(store)
-        with store.lock():
-            found = _not_needed(store, keep, oldest)
+        with store.guard() as alone:
+            found, dead = _not_needed(store, keep, oldest, alone)
             if not dry_run:
-                _remove(store, found)
+                found = _remove(store, found)
+                store.objects.delete(dead)
+        if not dry_run:
+            with store.lock():
                 _clear_stale_work(store, oldest)
     return found
 
 
-def _not_needed(store: Store, keep: int | None, oldest: float) -> Pruned:
+def _not_needed(store: Store, keep: int | None, oldest: float, alone: bool) -> tuple[Pruned, list[str]]:
+    """What can go, and the notes of commits that cannot happen any more, looked for in the order above."""
+    files = store.objects.files("data")
+    notes = {} if alone else _notes(store)
     numbers = store.numbers()
+    written = {file.name: file.modified for file in store.objects.files("snapshots")}
     released = {release.snapshot for release in store.releases().values()}
     snapshots: dict[int, Snapshot] = {n: store.snapshot(n) for n in numbers}  # any damage stops here
     gone = [
         n
         for n in (numbers[:-keep] if keep else [])
-        if n not in released and store.snapshot_path(n).stat().st_mtime <= oldest
+        if n not in released and written.get(store.snapshot_name(n), time.time()) <= oldest
     ]
     needed = {path for n, snapshot in snapshots.items() if n not in gone for path in snapshot.entries()}
-    left = {name: (store.root / name).lstat() for name in _names(store.root) if name not in needed}
-    old = {name: stat.st_size for name, stat in left.items() if stat.st_mtime <= oldest}
-    return Pruned(tuple(gone), tuple(old), sum(old.values()))
+    under_way = tuple(f"-{identity}" for identity, base in notes.items() if base >= numbers[-1])
+    left = [f for f in files if f.name not in needed and not f.name.split("/")[1].endswith(under_way)]
+    old = {file.name: file.bytes for file in left if file.modified <= oldest}
+    dead = [note_name(identity) for identity, base in notes.items() if base < numbers[-1]]
+    return Pruned(tuple(gone), tuple(old), sum(old.values())), dead
 
 
-def _remove(store: Store, found: Pruned) -> None:
-    for number in found.versions:  # manifests first: none may ever point to a file that is gone
-        store.snapshot_path(number).unlink()
-    for name in found.files:
-        (store.root / name).unlink()
-    for folder in sorted((store.root / "data").iterdir()):
-        if folder.is_dir() and not any(folder.iterdir()):
-            folder.rmdir()
+def _notes(store: Store) -> dict[str, int]:
+    """Commits under way, or never finished, and the version each is built on."""
+    found: dict[str, int] = {}
+    for file in store.objects.files("work"):
+        if file.name.startswith(NOTE):
+            with suppress(FileNotFoundError, ValueError):  # just done
+                found[file.name.removeprefix(NOTE)] = int(store.objects.read(file.name))
+    return found
+
+
+def _remove(store: Store, found: Pruned) -> Pruned:
+    """Manifests first: none may ever point to a file that is gone. One that was released meanwhile comes back."""
+    kept = {number: store.read_bytes_of_snapshot(number) for number in found.versions}
+    for number in kept:
+        store.objects.forget(store.snapshot_name(number))
+    back = {release.snapshot for release in store.releases().values()} & set(kept) if kept else set()
+    for number in back:
+        store.objects.restore(store.snapshot_name(number), kept[number])
+    spared = {path for n in back for path in store.snapshot(n).entries()}
+    files = tuple(name for name in found.files if name not in spared)
+    store.objects.delete(list(files))
+    return Pruned(tuple(n for n in found.versions if n not in back), files, found.bytes)
 
 
 def _clear_stale_work(store: Store, oldest: float) -> None:

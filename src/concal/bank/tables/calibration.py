@@ -144,9 +144,9 @@ def read_calibration(reader: FolderReader) -> Calibration:
 
 def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any]) -> dict[str, Float32]:
     """Draws of every group in a file: (chain, draw, item, parameter); `content` describes the groups."""
-    with reader.part(key) as part:
-        chains, draws = int(str(part.meta["chains"])), int(str(part.meta["draws"]))
-        row_groups: list[tuple[str, int, int]] = part.meta["row_groups"]  # type: ignore[assignment]
+    part = reader.part(key)
+    chains, draws = int(str(part.meta["chains"])), int(str(part.meta["draws"]))
+    row_groups: list[tuple[str, int, int]] = part.meta["row_groups"]  # type: ignore[assignment]
     file = reader.parquet(key)
     found: dict[str, Float32] = {}
     for number, (name, start, end) in enumerate(row_groups):
@@ -176,21 +176,21 @@ def read_item_draws(reader: FolderReader, item_ids: Sequence[str]) -> dict[str, 
     place = {item: k for k, item in enumerate(ids.column("item_id").to_pylist())}
     wanted = {item: place[item] for item in dict.fromkeys(item_ids) if item in place}
     found: dict[str, Float32] = {}
-    with reader.part("draws") as part:
-        spans: list[tuple[int, int, int, str]] = []
-        first = 0
-        for number, (group, start, end) in enumerate(part.meta["row_groups"]):  # type: ignore[arg-type,var-annotated]
-            spans.append((number, first, first + end - start, group))
-            first += end - start
-        for number, begin, end, group in spans:
-            here = {item: row - begin for item, row in wanted.items() if begin <= row < end}
-            if not here:
-                continue
-            parameters = content["groups"][group]["plain"]["model"]["parameters"]
-            table = part.read([number], parameters)
-            values = np.stack([_matrix(table.column(p)) for p in parameters], axis=-1)
-            shape = (int(str(part.meta["chains"])), int(str(part.meta["draws"])), len(parameters))
-            found |= {item: values[row].reshape(shape) for item, row in here.items()}
+    part = reader.part("draws")
+    spans: list[tuple[int, int, int, str]] = []
+    first = 0
+    for number, (group, start, end) in enumerate(part.meta["row_groups"]):  # type: ignore[arg-type,var-annotated]
+        spans.append((number, first, first + end - start, group))
+        first += end - start
+    for number, begin, end, group in spans:
+        here = {item: row - begin for item, row in wanted.items() if begin <= row < end}
+        if not here:
+            continue
+        parameters = content["groups"][group]["plain"]["model"]["parameters"]
+        table = part.read([number], parameters)
+        values = np.stack([_matrix(table.column(p)) for p in parameters], axis=-1)
+        shape = (int(str(part.meta["chains"])), int(str(part.meta["draws"])), len(parameters))
+        found |= {item: values[row].reshape(shape) for item, row in here.items()}
     return {item: found[item] for item in wanted}
 
 

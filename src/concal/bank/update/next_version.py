@@ -24,7 +24,7 @@ from concal.bank.update.link_periods import Made, link_periods
 from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock
-from concal.bank.update.spec import read_spec, refuse_other_dimensions, spec_bytes
+from concal.bank.update.spec import read_spec, refuse_other_dimensions, write_spec
 from concal.combine.combine import consensus_of
 from concal.combine.drift.alarms import Alarm, raise_alarms
 from concal.combine.result import Consensus
@@ -131,7 +131,7 @@ def _build(
         transaction,
         change.action,
         reason,
-        spec=head.spec if spec == read_spec(store, head.spec) else _write_spec(spec, transaction),
+        spec=head.spec if spec == read_spec(store, head.spec) else write_spec(spec, transaction),
         reference=reference,
         periods=entries,
         acts=acts,
@@ -165,9 +165,3 @@ def _combine(
 def _timed(entry: PeriodEntry, seconds: float) -> PeriodEntry:
     """The entry with what the update cost beside calibrating: link, combine, files."""
     return entry.model_copy(update={"info": {**entry.info, "update_seconds": round(seconds, 4)}})
-
-
-def _write_spec(spec: Spec, transaction: Transaction) -> FileEntry:
-    writer = FolderWriter(transaction, "spec")
-    writer.text("spec", "bank.toml", spec_bytes(spec))
-    return writer.files["spec"]

@@ -119,7 +119,7 @@ class Shelf:
 
     def reader(self, files: Mapping[str, FileEntry]) -> FolderReader:
         """Read the finished tables before they are in the bank."""
-        return FolderReader(Store(self.folder), files)
+        return FolderReader(Store.open(self.folder), files)
 
     def release(self) -> None:
         """Let another process use it."""

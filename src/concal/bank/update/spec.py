@@ -6,9 +6,11 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any
 
+from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import FileEntry
 from concal.bank.store.parquet import read_bytes
 from concal.bank.store.store import Store
+from concal.bank.store.transaction import Transaction
 from concal.errors import SpecError
 from concal.spec import Spec
 
@@ -23,6 +25,13 @@ def read_spec(store: Store, entry: FileEntry) -> Spec:
 def spec_bytes(spec: Spec) -> bytes:
     """A spec as TOML, every default written out."""
     return spec.to_toml().encode("utf-8")
+
+
+def write_spec(spec: Spec, transaction: Transaction) -> FileEntry:
+    """Keep a spec with a commit."""
+    writer = FolderWriter(transaction, "spec")
+    writer.text("spec", "bank.toml", spec_bytes(spec))
+    return writer.files["spec"]
 
 
 def with_consensus(spec: Spec, options: Mapping[str, Any]) -> Spec:

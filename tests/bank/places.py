@@ -1,0 +1,165 @@
+"""Places for banks in tests: a folder, or a bucket of an S3 server on this machine; and a proxy that misbehaves."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import shutil
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from concal.bank.store.store import Store
+
+BUCKET = "banks"
+ENVIRONMENT = {
+    "AWS_ACCESS_KEY_ID": "AKIATESTTESTTEST",
+    "AWS_SECRET_ACCESS_KEY": "a-secret-nobody-may-see",
+    "AWS_REGION": "us-east-1",
+}
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where banks go: `place / "bank"` is a folder's path or an address."""
+
+    root: Path | str
+
+    def __truediv__(self, name: str) -> Any:
+        return self.root / name if isinstance(self.root, Path) else f"{self.root}/{name}"
+
+    @property
+    def is_folder(self) -> bool:
+        return isinstance(self.root, Path)
+
+
+@contextmanager
+def s3_server() -> Iterator[str]:
+    """An S3 server that honours conditions, with one bucket; yields its address."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    address = f"http://{host}:{port}"
+    make_bucket(address, BUCKET)
+    yield address
+    server.stop()
+
+
+def make_bucket(address: str, name: str) -> None:
+    with urllib.request.urlopen(urllib.request.Request(f"{address}/{name}", method="PUT")):
+        pass
+
+
+def copy_bank(folder: Path, to: Path | str) -> Any:
+    """A bank in a folder, once more: in another folder or on object storage."""
+    if isinstance(to, Path):
+        return Path(shutil.copytree(folder, to))
+    objects: Any = Store.open(to).objects
+    for part in ("data", "releases", "snapshots"):
+        for path in sorted((folder / part).rglob("*")):
+            if path.is_file():
+                objects._put(str(path.relative_to(folder)), path.read_bytes())
+    return to
+
+
+def overwrite(store: Store, name: str, data: bytes) -> None:
+    """Damage: other bytes under the same name. What this machine has kept is forgotten."""
+    if store.cache is None:
+        (Path(store.place) / name).write_bytes(data)
+    else:
+        objects: Any = store.objects
+        objects._put(name, data)
+        forget_cache(store)
+
+
+def forget_cache(store: Store) -> None:
+    """As a machine that has read nothing yet."""
+    if store.cache is not None:
+        shutil.rmtree(store.cache.root, ignore_errors=True)
+
+
+@dataclass
+class Proxy:
+    """Between concal and a server: `rule(method, path, count)` says what goes wrong with a request.
+
+    "503", "409": answered so, not forwarded; "cut": forwarded, the answer cut in the middle; "lost": forwarded, no
+    answer; "blind": forwarded without its condition; "denied": 403 with a text that repeats keys.
+    """
+
+    server: str
+    rule: Callable[[str, str, int], str | None] = lambda method, path, count: None
+    seen: list[str] = field(default_factory=list)
+
+    def __enter__(self) -> Proxy:
+        proxy = self
+        lock = threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def answer(self) -> None:
+                with lock:
+                    proxy.seen.append(f"{self.command} {self.path}")
+                    fault = proxy.rule(self.command, self.path, len(proxy.seen))
+                body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                if fault in ("503", "409", "denied"):
+                    status = 403 if fault == "denied" else int(fault)
+                    keys = "".join(f"<AWSAccessKeyId>{v}</AWSAccessKeyId>" for v in ENVIRONMENT.values())
+                    return self.send(status, f"<Error><Code>Trouble</Code>{keys}</Error>".encode())
+                headers = {k: v for k, v in self.headers.items() if fault != "blind" or k.lower() != "if-none-match"}
+                connection = http.client.HTTPConnection(proxy.server.removeprefix("http://"), timeout=30)
+                connection.request(self.command, self.path, body, headers)
+                reply = connection.getresponse()
+                data = reply.read()
+                if fault in ("lost", "cut"):
+                    self.close_connection = True
+                    if fault == "cut":
+                        self.send(reply.status, data, dict(reply.getheaders()), shown=len(data) // 2)
+                    return None
+                return self.send(reply.status, data, dict(reply.getheaders()))
+
+            def send(self, status: int, data: bytes, headers: dict[str, str] | None = None, shown: Any = None) -> None:
+                self.send_response(status)
+                for name, value in (headers or {}).items():
+                    if name.lower() not in ("content-length", "connection", "transfer-encoding", "date", "server"):
+                        self.send_header(name, value)
+                length = (headers or {}).get("Content-Length") if self.command == "HEAD" else str(len(data))
+                self.send_header("Content-Length", length or "0")
+                self.end_headers()
+                if self.command != "HEAD":
+                    self.wfile.write(data[:shown])
+
+            do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+        return self
+
+    @property
+    def address(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def has_cloud() -> str | None:
+    """Why tests on object storage cannot run here, or None."""
+    for module in ("obstore", "moto", "flask", "flask_cors"):
+        try:
+            __import__(module)
+        except ImportError:
+            return f"{module} is not installed (pip install 'concal[dev]')"
+    return "CONCAL_TESTS_WITHOUT_CLOUD is set" if os.environ.get("CONCAL_TESTS_WITHOUT_CLOUD") else None
