@@ -4,6 +4,7 @@ import errno
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import ClassVar
 
 import polars as pl
@@ -100,7 +101,7 @@ class BankWithOnePeriod:
     period_names = ("2026Q1",)
 
     def __init__(self, path):
-        self.spec = Spec.read(path / "bank.toml")
+        self.spec = Spec.read(Path(path) / "bank.toml")
 
     def design_states(self):
         return {}
