@@ -12,6 +12,7 @@ import polars as pl
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
+from concal.bank.tables.fit import bin_table, item_fit_table, pair_table
 from concal.bank.tables.responses import read_persons
 from concal.bank.tables.results import read_consensus, read_totals
 from concal.bank.tables.views import (
@@ -28,9 +29,11 @@ from concal.bank.update.coding import design_rows, merged_coding, unanswered_ite
 from concal.bank.update.evidence import evidence_of
 from concal.bank.update.periods import Periods
 from concal.bank.update.spec import read_spec, with_consensus
+from concal.calibrate.fit.period_fit import PeriodFit
 from concal.calibrate.result import Calibration
 from concal.combine.combine import consensus_of
 from concal.combine.draws import item_draws
+from concal.combine.drift.gather import in_force
 from concal.combine.factors.period import PeriodFactors, Placed
 from concal.combine.predict import predict_items
 from concal.combine.result import Consensus
@@ -182,6 +185,27 @@ class Version:
         spec = self.consensus_spec
         consensus = self.consensus(joint=False)
         return find_drift(self.placed(), consensus, fdr=fdr or spec.drift_fdr, half_life=spec.half_life)
+
+    def fit(self, fdr: float | None = None) -> pl.DataFrame:
+        """Do the items fit? One row per item and period, those flagged first, by size; see `docs/fit.md`.
+
+        `fdr` is the false discovery rate over all items and periods at which an item is flagged; default the spec's for
+        drift.
+        """
+        return item_fit_table(self.period_fits(), fdr or self.consensus_spec.drift_fdr)
+
+    def fit_bins(self) -> pl.DataFrame:
+        """Observed and expected mean scores by ability, per item and period, abilities on the reference metric."""
+        return bin_table(self.period_fits(), in_force(self.consensus(joint=False).links) if self.period_names else {})
+
+    def fit_pairs(self) -> pl.DataFrame:
+        """Pairs of items with dependent residuals (Q3), the most dependent first."""
+        return pair_table(self.period_fits())
+
+    def period_fits(self) -> dict[str, PeriodFit]:
+        """Fit of the items of each period whose responses concal saw."""
+        found = {name: self._periods.fit(name) for name in self.period_names}
+        return {name: fit for name, fit in found.items() if fit is not None}
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What contradicts itself in this version: consensus, drift, periods, links; see `docs/guides/drift.md`."""

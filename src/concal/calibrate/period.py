@@ -11,6 +11,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from concal.calibrate.diagnostics import diagnose
+from concal.calibrate.fit.period_fit import fit_period
 from concal.calibrate.known import KnownGroup, guide_period
 from concal.calibrate.layout import Layout, lay_out
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
@@ -99,11 +100,13 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
     features = {g.name: g.features for g in data.groups.values()}
     rhat, ess = _population_diagnostics(layout, trace, features)
     groups, prior = {}, {}
+    centres: dict[str, Array] = {}
     theta_mean, theta_sd = _ability_moments(trace)
     draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), governing, trace.averages.means(), strict=True)
     for g, xi, stored, (beta, beta_mean, sigma), moments in draws:
         source, found = data.groups[g.name], diagnose(stored)
         T = g.design.to_user
+        centres[g.name] = xi.mean(axis=(0, 1), dtype=np.float64)
         groups[g.name] = GroupDraws(
             name=g.name,
             dimension=source.dimension,
@@ -121,9 +124,7 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
             beta_mean=T @ beta_mean,
             coding=source.coding,
             moments=moments,
-            **response_table(
-                g, xi.mean(axis=(0, 1), dtype=np.float64), theta_mean[:, g.dim], theta_sd[:, g.dim]
-            )._asdict(),
+            **response_table(g, centres[g.name], theta_mean[:, g.dim], theta_sd[:, g.dim])._asdict(),
             guide_mean=None if g.guide is None else g.guide.mean,
             guide_covariance=None if g.guide is None else g.guide.covariance,
             guide_link=None if g.guide is None else np.ascontiguousarray(link[:, :, g.dim]),
@@ -134,7 +135,8 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
         prior[g.name] = options.tau * inverse.T @ inverse
     convergence = _convergence(sampler, groups, rhat, ess, data)
     abilities = _abilities(data, layout, trace, chosen, mu, R)
-    return Calibration(period, data.dimensions, groups, abilities, convergence, options.tau, prior, seed)
+    fit = fit_period(data, layout, centres, theta_mean, theta_sd)
+    return Calibration(period, data.dimensions, groups, abilities, convergence, options.tau, prior, seed, fit=fit)
 
 
 def _population_diagnostics(

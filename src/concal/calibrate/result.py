@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.calibrate.fit.period_fit import PeriodFit
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -176,6 +177,8 @@ class Calibration:
         Precision of the hyperprior of each column of beta in the user's units.
     seed : int
     engine : str
+    fit : PeriodFit or None
+        Do the items fit; None for draws of another engine, which come without responses.
     """
 
     period: str
@@ -187,6 +190,7 @@ class Calibration:
     beta_prior_precision: Mapping[str, Array]
     seed: int
     engine: str = "concal"
+    fit: PeriodFit | None = None
 
     def group_of(self) -> dict[str, str]:
         """Item id -> group name."""

@@ -62,20 +62,38 @@ def response_table(g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array
         Posterior means and SDs of the examinees on the group's dimension.
     """
     counts = np.diff(g.item_start)
-    item = np.repeat(np.arange(g.n_items), counts)
     score = g.item_score.astype(np.float64)
-    mean, sd = without_own(g, xi[item], score, theta_mean[g.item_person], theta_sd[g.item_person])
-    used = np.minimum(counts, bins)[item]
-    place = item * bins + _rank(item, mean) * used // np.maximum(counts[item], 1)
-    size = np.maximum(_total(place, g.n_items * bins), 1.0)
-    centre = _total(place, g.n_items * bins, mean) / size
-    spread = _total(place, g.n_items * bins, (mean - centre[place]) ** 2 + sd**2) / size
+    item, mean, sd = told_by_others(g, xi, theta_mean, theta_sd)
+    place = item * bins + by_ability(item, mean, np.minimum(counts, bins))
+    centre, spread = bin_moments(place, g.n_items * bins, mean, sd)
     cell_score, cell_count = _cells(g, place, score, g.n_items * bins)
     shape = (g.n_items, bins)
     return ResponseTable(
-        centre.reshape(shape), np.sqrt(spread).reshape(shape), cell_score.reshape(*shape, -1),
+        centre.reshape(shape), spread.reshape(shape), cell_score.reshape(*shape, -1),
         cell_count.reshape(*shape, -1),
     )  # fmt: skip
+
+
+def told_by_others(
+    g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array
+) -> tuple[npt.NDArray[np.intp], Array, Array]:
+    """Item, and mean and SD of the ability without the response itself, for every response in the order of items."""
+    item = np.repeat(np.arange(g.n_items), np.diff(g.item_start))
+    score = g.item_score.astype(np.float64)
+    return item, *without_own(g, xi[item], score, theta_mean[g.item_person], theta_sd[g.item_person])
+
+
+def by_ability(item: npt.NDArray[np.intp], mean: Array, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
+    """Bin of each response among its item's `bins` (items,) bins of equal size, ordered by `mean`."""
+    counts = np.bincount(item, minlength=bins.size)
+    return _rank(item, mean) * bins[item] // np.maximum(counts[item], 1)
+
+
+def bin_moments(place: npt.NDArray[np.intp], n: int, mean: Array, sd: Array) -> tuple[Array, Array]:
+    """Mean and SD of the abilities in each of n bins: spread of the means, and what is not known about each."""
+    size = np.maximum(_total(place, n), 1.0)
+    centre = _total(place, n, mean) / size
+    return centre, np.sqrt(_total(place, n, (mean - centre[place]) ** 2 + sd**2) / size)
 
 
 def without_own(g: GroupLayout, xi: Array, score: Array, mean: Array, sd: Array) -> tuple[Array, Array]:

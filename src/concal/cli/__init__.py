@@ -18,6 +18,7 @@ COMMAND_MODULES = [
     "concal.cli.bank",
     "concal.cli.decide",
     "concal.cli.look",
+    "concal.cli.fit",
     "concal.cli.evaluate",
     "concal.cli.report",
     "concal.cli.demo",

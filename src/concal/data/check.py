@@ -36,7 +36,8 @@ class CheckedPeriod:
         Statistical doubts, each with a count and the first five items or examinees.
     tables : dict of str -> polars DataFrame
         ``groups`` (counts), ``exposure`` (quantiles of responses per item), ``persons`` (of responses per examinee),
-        ``items`` (each item's responses, mean score and doubts).
+        ``items`` (each item's responses, mean score, item-rest correlation and, in a wide table, examinees who left it
+        out).
     design_states : dict of group -> plain data
         How features are coded; hand it to the next period's check.
     linkage : Linkage or None
@@ -121,7 +122,7 @@ def check_period(
     codings = {name: coding_of(spec.groups[name].features, states[name]) for name in designs}
     data = _period_data(period, rows, table, kept, designs, codings, spec, found)
     found.stop_if_bad()
-    tables = period_tables(data, rows, table)
+    tables = period_tables(data, rows, table, wide=wide)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
 
 

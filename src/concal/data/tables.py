@@ -8,14 +8,17 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.data.classical import item_rest_correlations
 from concal.data.period import PeriodData
 from concal.data.rows import Rows
 
 QUANTILES = {"min": 0.0, "q10": 0.1, "q25": 0.25, "median": 0.5, "q75": 0.75, "q90": 0.9, "max": 1.0}
 
 
-def period_tables(data: PeriodData, rows: Rows, table: pl.DataFrame) -> Mapping[str, pl.DataFrame]:
-    """The tables of `CheckedPeriod.tables`."""
+def period_tables(
+    data: PeriodData, rows: Rows, table: pl.DataFrame, *, wide: bool = False
+) -> Mapping[str, pl.DataFrame]:
+    """The tables of `CheckedPeriod.tables`; in a wide table an examinee's empty cells are items left out."""
     groups, exposure, persons = [], [], []
     per_dimension = {d: np.zeros(data.person_ids.len(), dtype=np.int64) for d in data.dimensions}
     for name, group in data.groups.items():
@@ -42,7 +45,7 @@ def period_tables(data: PeriodData, rows: Rows, table: pl.DataFrame) -> Mapping[
         "groups": pl.DataFrame(groups),
         "exposure": pl.DataFrame(exposure),
         "persons": pl.DataFrame(persons),
-        "items": _item_table(rows, table),
+        "items": _item_table(data, rows, table, wide),
     }
 
 
@@ -51,11 +54,14 @@ def _quantiles(counts: npt.NDArray[np.int64]) -> dict[str, float]:
     return dict(zip(QUANTILES, values.tolist(), strict=True))
 
 
-def _item_table(rows: Rows, table: pl.DataFrame) -> pl.DataFrame:
+def _item_table(data: PeriodData, rows: Rows, table: pl.DataFrame, wide: bool) -> pl.DataFrame:
     total = np.bincount(rows.item, weights=rows.score, minlength=table.height)
     mean = np.divide(total, rows.n_responses, out=np.full(table.height, np.nan), where=rows.n_responses > 0)
-    return table.select("item_id", "group").with_columns(
+    omitted = pl.Series(rows.person_ids.len() - rows.n_responses) if wide else pl.lit(None, dtype=pl.Int64)
+    statistics = table.select("item_id", "group").with_columns(
         pl.Series("n_responses", rows.n_responses),
         pl.Series("mean_score", mean).fill_nan(None),
         pl.Series("n_distinct_scores", rows.n_distinct),
+        omitted.alias("omitted"),
     )
+    return statistics.join(item_rest_correlations(data), on="item_id", how="left", maintain_order="left")

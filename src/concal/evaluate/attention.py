@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import polars as pl
 
@@ -11,26 +10,11 @@ from concal.calibrate.result import Calibration
 from concal.combine.drift.alarms import Alarm
 from concal.combine.result import Consensus
 from concal.data.linkage import Linkage
+from concal.evaluate.misfit import misfit_notices
+from concal.evaluate.notice import Notice
 from concal.evaluate.result import Evaluation
 from concal.evaluate.verdict import poor_agreement
 from concal.link.result import Link
-
-
-@dataclass(frozen=True)
-class Notice:
-    """One thing to look at.
-
-    Attributes
-    ----------
-    level : "problem" or "doubt"
-    section : str
-        Of the report.
-    text : str
-    """
-
-    level: str
-    section: str
-    text: str
 
 
 def attention(
@@ -44,12 +28,15 @@ def attention(
     version: int,
     alarms: Sequence[Alarm] = (),
     acts: pl.DataFrame | None = None,
+    fit: pl.DataFrame | None = None,
+    pairs: pl.DataFrame | None = None,
     max_fallback: float = 0.05,
 ) -> tuple[Notice, ...]:
     """Everything the stages warned about, and what only the whole bank shows; problems first.
 
-    `alarms` are the bank's contradictions (`Version.alarms`), `acts` its decisions (`Version.acts`). Above the share
-    `max_fallback` of answered items in the population fallback the periods are called too thin.
+    `alarms` are the bank's contradictions (`Version.alarms`), `acts` its decisions (`Version.acts`), `fit` and `pairs`
+    what it says of the items' fit (`Version.fit`, `Version.fit_pairs`). Above the share `max_fallback` of answered
+    items in the population fallback the periods are called too thin.
     """
     found = [Notice("problem", alarm.section, alarm.text) for alarm in alarms]
     found += _calibrations(calibrations)
@@ -78,6 +65,7 @@ def attention(
                 "in the expected score); `concal exclude` or `concal split` acts on them",
             )
         )
+    found += misfit_notices(fit, pairs)
     found += _resting(acts)
     if evaluation is None:
         found.append(Notice("doubt", "agreement", "no pooled fit to compare with yet; `concal evaluate` makes one"))

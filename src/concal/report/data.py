@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -17,7 +17,7 @@ from concal.combine.drift.alarms import raise_alarms
 from concal.combine.factors.period import PeriodFactors
 from concal.combine.result import Consensus
 from concal.errors import BankError
-from concal.evaluate.attention import Notice, attention, drifted
+from concal.evaluate.attention import attention, drifted
 from concal.evaluate.digest import (
     ability_histogram,
     ability_table,
@@ -32,6 +32,8 @@ from concal.evaluate.digest import (
     worst_items,
 )
 from concal.evaluate.links import constants, links_in_force
+from concal.evaluate.misfit import misfit_flags
+from concal.evaluate.notice import Notice
 from concal.evaluate.pooled import stored_evaluation
 from concal.evaluate.result import Evaluation
 from concal.link.result import Link
@@ -132,7 +134,7 @@ def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
         raise BankError(f"bank {str(bank.path)!r} has no period yet; there is nothing to report")
     compared = stored_evaluation(bank, evaluation) if evaluation in bank.evaluations() else None
     consensus, plan, found = bank.consensus(joint=False), bank.linkage(), bank.drift_result()
-    drift = found.items
+    drift, fit, pairs = found.items, bank.fit(), bank.fit_pairs()
     assert plan is not None
     calibrations: dict[str, Calibration] = {}
     by_period: dict[str, dict[str, PeriodItems]] = {}
@@ -161,6 +163,8 @@ def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
             compared,
             version=bank.version,
             acts=bank.acts(),
+            fit=fit,
+            pairs=pairs,
             alarms=raise_alarms(bank.placed(), consensus, bank.consensus_spec, found),
         ),
         history=bank.history(),
@@ -183,7 +187,7 @@ def gather(bank: Version, evaluation: str = "pooled") -> ReportInput:
         consensus=consensus,
         curves={name: score_curves(group, THETA) for name, group in consensus.groups.items()},
         by_period=by_period,
-        flags=_flags(consensus, drift, bank.acts()),
+        flags=_flags(consensus, drift, bank.acts(), misfit_flags(fit, pairs)),
         evaluation=compared,
     )
 
@@ -260,7 +264,9 @@ def _clouds(links: Mapping[str, Link]) -> dict[tuple[str, str], tuple[Array, Arr
     return clouds
 
 
-def _flags(consensus: Consensus, drift: pl.DataFrame, acts: pl.DataFrame) -> dict[str, tuple[str, ...]]:
+def _flags(
+    consensus: Consensus, drift: pl.DataFrame, acts: pl.DataFrame, misfits: Iterable[tuple[str, str]]
+) -> dict[str, tuple[str, ...]]:
     """What is worth knowing about single items, in words."""
     found: dict[str, list[str]] = {}
     for group in consensus.groups.values():
@@ -272,6 +278,8 @@ def _flags(consensus: Consensus, drift: pl.DataFrame, acts: pl.DataFrame) -> dic
     if drift.width:
         for item, period, way in drifted(drift).select("item_id", "period", "direction").iter_rows():
             found.setdefault(item, []).append(f"drift in {period}: {way}")
+    for item, text in misfits:
+        found.setdefault(item, []).append(text)
     for act in acts.filter(~pl.col("idle")).iter_rows(named=True):
         why = f": {act['reason']}" if act["reason"] else ""
         if act["act"] == "exclude":

@@ -5,10 +5,11 @@ import polars as pl
 import pytest
 from phi_worlds import phi_world
 
+from concal.calibrate.fit.pvalues import benjamini_hochberg
 from concal.combine.analytic.consensus import consensus_from_totals
 from concal.combine.analytic.totals import sum_periods
 from concal.combine.drift.consequence import score_change
-from concal.combine.drift.drift import benjamini_hochberg, find_drift
+from concal.combine.drift.drift import find_drift
 from concal.combine.joint.consensus import combine_jointly
 from concal.spec import ConsensusSpec
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from concal.bank.store.codec import ROW_GROUP, read_result, write_result
 from concal.bank.store.folder import FolderReader, FolderWriter
+from concal.bank.tables.fit import read_fit, write_fit
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
 
 Float32 = npt.NDArray[np.float32]
@@ -33,8 +34,10 @@ def write_calibration(writer: FolderWriter, calibration: Calibration) -> None:
         writer,
         "calibration",
         calibration,
-        skip=("xi", "beta", "sigma", "beta_mean", "abilities", "convergence", "beta_prior_precision"),
+        skip=("xi", "beta", "sigma", "beta_mean", "abilities", "convergence", "beta_prior_precision", "fit"),
     )
+    if calibration.fit is not None:
+        write_fit(writer, calibration.fit)
     writer.json("convergence", {**asdict(calibration.convergence), "draws_shape": list(shape)})
     names = list(calibration.beta_prior_precision)
     writer.frame(
@@ -138,6 +141,7 @@ def read_calibration(reader: FolderReader) -> Calibration:
         "abilities": _read_abilities(reader, tuple(content["plain"]["dimensions"]), (chains, draws)),
         "convergence": Convergence(**convergence),
         "beta_prior_precision": hyperprior,
+        "fit": read_fit(reader),
     }
     return read_result(reader, "calibration", Calibration, GroupDraws, extra)
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.update.acts import NOTHING, Adjustment
+from concal.calibrate.fit.period_fit import PeriodFit
 from concal.calibrate.result import Calibration, GroupDraws
 from concal.combine.factors.period import GroupFactors, PeriodFactors
 from concal.data.period import GroupData, PeriodData
@@ -23,7 +24,23 @@ def adjust_calibration(calibration: Calibration, by: Adjustment) -> Calibration:
     """Draws under the new ids; items that do not count are no anchors, because they have no responses."""
     if by == NOTHING:
         return calibration
-    return replace(calibration, groups={name: _adjusted(g, by) for name, g in calibration.groups.items()})
+    groups = {name: _adjusted(g, by) for name, g in calibration.groups.items()}
+    fit = None if calibration.fit is None else adjust_fit(calibration.fit, by)
+    return replace(calibration, groups=groups, fit=fit)
+
+
+def adjust_fit(fit: PeriodFit, by: Adjustment) -> PeriodFit:
+    """Fit of the items that count, under the new ids."""
+    if by == NOTHING:
+        return fit
+
+    def adjusted(frame: pl.DataFrame) -> pl.DataFrame:
+        for name in {"item_id", "other_id"} & set(frame.columns):
+            counts = ~pl.col(name).is_in(list(by.excluded))
+            frame = frame.filter(counts).with_columns(pl.col(name).replace(dict(by.renamed)))
+        return frame
+
+    return PeriodFit(adjusted(fit.items), adjusted(fit.bins), adjusted(fit.pairs), fit.n_pairs)
 
 
 def adjust_factors(factors: PeriodFactors, by: Adjustment) -> PeriodFactors:

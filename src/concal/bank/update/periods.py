@@ -15,10 +15,12 @@ from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import PeriodEntry, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration, read_item_draws
+from concal.bank.tables.fit import read_fit
 from concal.bank.tables.responses import read_period_data
 from concal.bank.tables.results import read_factors, read_link
 from concal.bank.update.acts import NOTHING, Acts, Adjustment
-from concal.bank.update.adjust import adjust_calibration, adjust_data, adjust_factors, adjust_table
+from concal.bank.update.adjust import adjust_calibration, adjust_data, adjust_factors, adjust_fit, adjust_table
+from concal.calibrate.fit.period_fit import PeriodFit
 from concal.calibrate.result import Calibration
 from concal.combine.combine import place
 from concal.combine.factors.period import PeriodFactors, Placed
@@ -84,6 +86,11 @@ class Periods:
         """What its responses said."""
         found = self.memory[period][1] if period in self.memory else read_factors(self.reader(period))
         return adjust_factors(found, self.adjustment(period))
+
+    def fit(self, period: str) -> PeriodFit | None:
+        """Whether its items fit; None where it came without responses."""
+        found = self.memory[period][0].fit if period in self.memory else read_fit(self.reader(period))
+        return None if found is None else adjust_fit(found, self.adjustment(period))
 
     def link(self, period: str) -> Link:
         """Its link to the reference."""

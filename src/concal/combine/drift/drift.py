@@ -18,6 +18,7 @@ import polars as pl
 from scipy.stats import chi2
 
 from concal import metric
+from concal.calibrate.fit.pvalues import benjamini_hochberg
 from concal.combine.drift.consequence import leave_out, score_change
 from concal.combine.drift.displacement import Displacement, displacement
 from concal.combine.drift.gather import Gathered, gather, in_force
@@ -114,17 +115,6 @@ COLUMNS = (
     *("movers", "item_distance", "item_df", "item_p_value", "item_q_value", "distance", "df", "p_value", "q_value"),
     *("d_shift", "d_shift_sd", "log_a_shift", "log_a_shift_sd", "leave_out_log_A", "leave_out_B"),
 )
-
-
-def benjamini_hochberg(p_value: Array) -> Array:
-    """Adjusted p-values: the smallest false discovery rate at which each test is listed."""
-    n = p_value.shape[0]
-    order = np.argsort(p_value, kind="stable")
-    ranked = p_value[order] * n / np.arange(1, n + 1)
-    adjusted = np.minimum.accumulate(ranked[::-1])[::-1]
-    out = np.empty(n)
-    out[order] = np.minimum(adjusted, 1.0)
-    return out
 
 
 def _test_items(known: GroupConsensus, found: Gathered) -> _Group:

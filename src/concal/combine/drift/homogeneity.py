@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.stats import chi2
 
+from concal.calibrate.fit.pvalues import cauchy_score, from_cauchy
 from concal.combine.drift.displacement import INFORMATIVE
 from concal.combine.gaussian import symmetric, times
 
@@ -89,18 +90,11 @@ def test_agreement(parts: KnownParts, item: npt.NDArray[np.intp], n_items: int) 
     rank = np.bincount(item, parts.rank, n_items).astype(np.int64)
     squared, degrees = conflict(Q, h, own, rank)
     rest, fewer = conflict(Q[item] - parts.Q, h[item] - parts.h, own[item] - parts.own, rank[item] - parts.rank)
-    single = _cauchy(p_value(np.maximum(squared[item] - rest, 0.0), degrees[item] - fewer))
+    single = cauchy_score(p_value(np.maximum(squared[item] - rest, 0.0), degrees[item] - fewer))
     told = (degrees[item] > fewer).astype(np.float64)
     mean = np.bincount(item, told * single, n_items) / np.maximum(np.bincount(item, told, n_items), 1.0)
-    combined = 0.5 - np.arctan(0.5 * _cauchy(p_value(squared, degrees)) + 0.5 * mean) / np.pi
+    combined = from_cauchy(0.5 * cauchy_score(p_value(squared, degrees)) + 0.5 * mean)
     return squared, degrees, np.where(degrees > 0, combined, 1.0)
-
-
-def _cauchy(p: Array) -> Array:
-    """tan((1/2 - p) pi), kept finite at both ends."""
-    small = np.maximum(p, 1e-300)
-    inside = np.tan((0.5 - np.clip(p, 1e-10, 1.0 - 1e-10)) * np.pi)
-    return np.where(p < 1e-10, 1.0 / (np.pi * small), inside)
 
 
 def p_value(squared: Array, degrees: Ints) -> Array:

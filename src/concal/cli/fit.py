@@ -1,0 +1,54 @@
+"""``concal fit``: do the items fit, what was observed by ability, which pairs depend on each other."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from concal.cli.bank import BankArgument
+from concal.cli.look import AtOption, open_version
+from concal.cli.show import JsonOption, ToOption, show_table
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command("fit")(fit)
+
+
+def fit(
+    bank: BankArgument,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Only these items.")] = None,
+    bins: Annotated[bool, typer.Option("--bins", help="Observed and expected mean scores by ability instead.")] = False,
+    pairs: Annotated[bool, typer.Option("--pairs", help="Pairs of items with dependent residuals instead.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those flagged.")] = False,
+    fdr: Annotated[float | None, typer.Option("--fdr", help="False discovery rate; default the spec's.")] = None,
+    at: AtOption = None,
+    to: ToOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Items whose responses do not follow their curve, period by period, largest misfit first.
+
+    With ITEMs, all that is known of their fit. --pairs lists items whose residuals go together (Q3).
+
+    Example: concal fit bank
+    """
+    if bins and pairs:
+        raise typer.BadParameter("choose one of --bins and --pairs", param_hint="arguments")
+    import polars as pl
+
+    from concal.bank.tables.views import wanted_items
+
+    opened = open_version(bank, at)
+    if pairs:
+        table = opened.fit_pairs()
+        if ids:
+            table = table.filter(pl.col("item_id").is_in(ids) | pl.col("other_id").is_in(ids))
+        elif not everything and table.width:
+            table = table.filter(pl.col("q_value") <= (fdr or opened.consensus_spec.drift_fdr))
+        show_table(table, title="Dependent pairs", as_json=as_json, to=to)
+        return
+    table = wanted_items(opened.fit_bins() if bins else opened.fit(fdr), ids or None)
+    if not (bins or ids or everything):
+        table = table.filter(pl.col("flagged"))
+    show_table(table, title="Scores by ability" if bins else "Fit", as_json=as_json, to=to)

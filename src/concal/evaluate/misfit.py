@@ -1,0 +1,61 @@
+"""What the fit of items means for the attention list and for single items, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import polars as pl
+
+from concal.evaluate.notice import Notice
+
+LEAST = 0.02
+"""Misfit of the expected score below which a flagged item is not worth anybody's time."""
+DEPENDENT = 0.2
+"""Q3 from which a pair of items is called dependent; the customary mark."""
+
+
+def misfits(fit: pl.DataFrame | None) -> pl.DataFrame:
+    """The rows of a fit table that deserve a look: flagged, and large enough to matter."""
+    if fit is None or "flagged" not in fit.columns:
+        return pl.DataFrame()
+    return fit.filter(pl.col("flagged") & (pl.col("misfit") >= LEAST))
+
+
+def dependent(pairs: pl.DataFrame | None, fdr: float = 0.05) -> pl.DataFrame:
+    """The rows of a table of pairs that depend on each other."""
+    if pairs is None or "q3" not in pairs.columns:
+        return pl.DataFrame()
+    return pairs.filter((pl.col("q_value") <= fdr) & (pl.col("q3") >= DEPENDENT))
+
+
+def misfit_notices(fit: pl.DataFrame | None, pairs: pl.DataFrame | None) -> Iterator[Notice]:
+    """Misfit and local dependence, one notice each."""
+    bad = misfits(fit)
+    if bad.height:
+        n, first = bad["item_id"].n_unique(), bad.row(0, named=True)
+        yield Notice(
+            "doubt",
+            "items",
+            f"{n:,} {'item does' if n == 1 else 'items do'} not follow their curve; largest misfit: "
+            f"{first['item_id']!r} in {first['period']!r} ({first['misfit']:.2f} of the score); "
+            "`concal fit` lists them",
+        )
+    both = dependent(pairs)
+    if both.height:
+        first = both.row(0, named=True)
+        yield Notice(
+            "doubt",
+            "items",
+            f"{both.height:,} {'pair of items depends' if both.height == 1 else 'pairs of items depend'} on each other "
+            f"beyond the ability; most: {first['item_id']!r} and {first['other_id']!r} in {first['period']!r} "
+            f"(Q3 {first['q3']:.2f}); `concal fit --pairs` lists them",
+        )
+
+
+def misfit_flags(fit: pl.DataFrame | None, pairs: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
+    """(item id, what is worth knowing about it)."""
+    for row in misfits(fit).iter_rows(named=True):
+        yield row["item_id"], f"misfit in {row['period']}: {row['misfit']:.2f} of the score"
+    for row in dependent(pairs).iter_rows(named=True):
+        for item, other in ((row["item_id"], row["other_id"]), (row["other_id"], row["item_id"])):
+            yield item, f"depends on {other} in {row['period']}: Q3 {row['q3']:.2f}"

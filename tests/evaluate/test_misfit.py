@@ -1,0 +1,33 @@
+"""What the fit of items becomes in the attention list and beside an item."""
+
+import polars as pl
+
+from concal.evaluate.misfit import misfit_flags, misfit_notices
+
+FIT = pl.DataFrame(
+    {
+        "item_id": ["a", "b", "c"],
+        "period": ["Q1", "Q2", "Q1"],
+        "flagged": [True, True, False],
+        "misfit": [0.08, 0.01, 0.3],
+    }
+)
+PAIRS = pl.DataFrame(
+    {"item_id": ["a", "b"], "other_id": ["x", "y"], "period": ["Q1", "Q1"], "q3": [0.6, 0.1], "q_value": [0.001, 0.001]}
+)
+
+
+def test_only_what_is_sure_and_large_is_said():
+    texts = [notice.text for notice in misfit_notices(FIT, PAIRS)]
+    assert len(texts) == 2
+    assert texts[0].startswith("1 item does not follow")
+    assert "'a' in 'Q1' (0.08 of the score)" in texts[0]
+    assert "'a' and 'x' in 'Q1' (Q3 0.60)" in texts[1]
+    flags = list(misfit_flags(FIT, PAIRS))
+    assert [item for item, _ in flags] == ["a", "a", "x"]
+
+
+def test_nothing_to_say():
+    assert list(misfit_notices(None, None)) == []
+    assert list(misfit_notices(FIT.clear(), PAIRS.clear())) == []
+    assert list(misfit_notices(pl.DataFrame(), pl.DataFrame())) == []
