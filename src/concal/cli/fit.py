@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from concal.cli.bank import BankArgument
-from concal.cli.look import AtOption, open_version
-from concal.cli.show import JsonOption, ToOption, show_table
+from concal.cli import views
+from concal.cli.bank import AtOption, BankArgument, open_version
+from concal.cli.show import FullOption, JsonOption, ToOption, show_table
 
 
 def register(app: typer.Typer) -> None:
@@ -24,12 +24,15 @@ def fit(
     everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those flagged.")] = False,
     fdr: Annotated[float | None, typer.Option("--fdr", help="False discovery rate; default the spec's.")] = None,
     at: AtOption = None,
+    full: FullOption = False,
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Items whose responses do not follow their curve, period by period, largest misfit first.
 
-    With ITEMs, all that is known of their fit. --pairs lists items whose residuals go together (Q3).
+    Misfit is the distance of the observed mean scores from the curve, by ability, as a share of the largest score; q is
+    the false discovery rate at which the item is flagged. With ITEMs, all that is known of their fit. --pairs lists
+    items whose residuals go together (Q3).
 
     Example: concal fit bank
     """
@@ -46,9 +49,9 @@ def fit(
             table = table.filter(pl.col("item_id").is_in(ids) | pl.col("other_id").is_in(ids))
         elif not everything and table.width:
             table = table.filter(pl.col("q_value") <= (fdr or opened.consensus_spec.drift_fdr))
-        show_table(table, title="Dependent pairs", as_json=as_json, to=to)
+        show_table(table, views.FIT_PAIRS, full=full, as_json=as_json, to=to)
         return
     table = wanted_items(opened.fit_bins() if bins else opened.fit(fdr), ids or None)
     if not (bins or ids or everything):
         table = table.filter(pl.col("flagged"))
-    show_table(table, title="Scores by ability" if bins else "Fit", as_json=as_json, to=to)
+    show_table(table, views.FIT_BINS if bins else views.FIT, full=full, as_json=as_json, to=to)

@@ -23,7 +23,8 @@ from concal.response.registry import kernels
 Array = npt.NDArray[np.float64]
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
-LOGITS = np.concatenate([[-24.0, -19.0, -15.0, -12.0, -9.0], np.arange(-7.0, 7.1, 0.7), [9.0, 12.0, 15.0, 19.0, 24.0]])
+_FAR = np.array([5.5, 7.0, 9.5, 13.0, 18.0, 24.0])
+LOGITS = np.concatenate([-_FAR[::-1], np.linspace(-4.5, 4.5, 21), _FAR])
 """Grid of scores between the atoms; far out it is coarse, for densities that pile up at 0 and 1."""
 
 
