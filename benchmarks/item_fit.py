@@ -57,10 +57,8 @@ def plant(data: PeriodData, made: Programme, rng: np.random.Generator) -> tuple[
     theta = made.truth.abilities.sort("person_id")["x"].to_numpy()
     xi = made.truth.items.pivot(on="parameter", index="item_id", values="value").sort("item_id")
     d, a = xi["d"].to_numpy().copy(), np.exp(xi["log_a"].to_numpy())
-    d[often[: 2 * PLANTED]], a[often[: 2 * PLANTED]] = (
-        rng.uniform(0.3, 1.3, 2 * PLANTED),
-        rng.uniform(1.4, 2.2, 2 * PLANTED),
-    )
+    steep = often[: 2 * PLANTED]
+    d[steep], a[steep] = rng.uniform(0.3, 1.3, steep.size), rng.uniform(1.4, 2.2, steep.size)
     score = group.score.copy()
     kinds = {"guessing": often[:PLANTED], "crossing": often[PLANTED : 2 * PLANTED], "doubled": often[2 * PLANTED :]}
     for kind, items in kinds.items():

@@ -13,6 +13,8 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.calibrate.fit.period_fit import fit_period
+from concal.calibrate.layout import lay_out
 from concal.metric import move_items
 
 PATH = Path(__file__).parents[1] / "bank" / "programme.py"
@@ -41,6 +43,9 @@ def looked_at(tmp_path_factory) -> Path:
 
     def calibrator(data, spec, **options):
         done = made.fake_calibrator(data, spec, **options)
+        centres = {name: g.flat("xi").mean(axis=0) for name, g in done.groups.items()}
+        fit = fit_period(data, lay_out(data), centres, done.abilities.mean, done.abilities.sd)
+        done = replace(done, fit=fit)
         if options["period"] != "2026Q2":
             return done
         group = done.groups["vocabulary"]

@@ -43,6 +43,9 @@ def fit(
     from concal.bank.tables.views import wanted_items
 
     opened = open_version(bank, at)
+    if not opened.period_fits() and not (as_json or to):
+        typer.echo("no period came with its responses, so nothing can be said of fit")
+        return
     if pairs:
         table = opened.fit_pairs()
         if ids:
