@@ -14,10 +14,11 @@ from unpacked import frame, read_page, unpack
 
 from concal.errors import BankError, ConcalError, DataError
 from concal.report import write
-from concal.report.data import gather
 from concal.report.pack import Block, script_json
 from concal.report.page import write_report
-from concal.report.sections import SECTIONS, cell, tables
+from concal.report.printed import cell, p_value, printed
+from concal.report.sections import SECTIONS
+from concal.report.view import View
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +34,10 @@ def test_nothing_comes_from_outside(reported):
 
 
 def test_all_sections_are_there(reported):
-    for key, title in SECTIONS:
-        assert f'<section id="{key}">' in reported[2]
-        assert title in reported[2]
+    for module in SECTIONS:
+        made = module.section(reported[1], Block(reported[1].item_ids))
+        assert f'<section id="{made.key}">' in reported[2]
+        assert made.title in reported[2]
 
 
 def test_ids_and_names_are_text(reported):
@@ -52,7 +54,7 @@ def test_items_are_the_banks(reported, packed):
     table = bank.items()
     assert ids == table["item_id"].unique(maintain_order=True).to_list()
     at = 0
-    for group in content["groups"]:
+    for group in content["sections"]["items"]["groups"]:
         own = table.filter(pl.col("group") == group["name"])
         shape = (group["n"], len(group["parameters"]))
         assert own.height == shape[0] * shape[1]
@@ -60,7 +62,9 @@ def test_items_are_the_banks(reported, packed):
         np.testing.assert_allclose(unpack(block, group["sd"]), own["sd"].to_numpy(), atol=1e-5)
         first = own.unique("item_id", maintain_order=True)
         assert unpack(block, group["n_responses"]).tolist() == first["n_responses"].to_list()
-        assert [content["sources"][k] for k in unpack(block, group["source"])] == first["source"].to_list()
+        assert [content["sections"]["items"]["sources"][k] for k in unpack(block, group["source"])] == first[
+            "source"
+        ].to_list()
         at += group["n"]
     assert at == len(ids)
 
@@ -69,22 +73,19 @@ def test_period_posteriors_are_the_banks(reported, packed):
     bank, (content, block) = reported[0], packed
     factors = bank.factors(PERIODS[1]).groups["essay"]
     link = bank.links().filter(period=PERIODS[1], dimension="writing").row(0, named=True)
-    group = next(g for g in content["groups"] if g["name"] == "essay")
-    own = group["periods"][PERIODS[1]]
+    group = next(g for g in content["sections"]["items"]["groups"] if g["name"] == "essay")
+    own = group["panels"]["posteriors"]["periods"][PERIODS[1]]
     ids = unpack(block, content["ids"])
     offset = ids.index(next(i for i in ids if i.startswith("essay")))
-    shown = [ids[offset + k] for k in unpack(block, own["item"])]
+    places = group["seen"][PERIODS[1]]
+    shown = [ids[offset + k] for k in unpack(block, places["item"])]
     seen = [j for j in range(factors.n_items) if factors.n_responses[j]]
     assert shown == [factors.item_ids[j] for j in seen]
     mean, sd = (unpack(block, own[key]).reshape(len(seen), -1) for key in ("mean", "sd"))
     np.testing.assert_allclose(mean[:, 0], link["A"] * factors.mean[seen, 0] + link["B"], atol=6e-4)
     np.testing.assert_allclose(mean[:, 1], factors.mean[seen, 1] - np.log(link["A"]), atol=6e-4)
     np.testing.assert_allclose(sd[:, 0], link["A"] * np.sqrt(factors.covariance[seen, 0, 0]), atol=6e-4)
-    assert unpack(block, own["n"]).tolist() == factors.n_responses[seen].tolist()
-    data = bank.period_data(PERIODS[1]).groups["essay"]
-    j = data.item_ids.index(shown[0])
-    mean = data.score[data.item == j].mean() / 3
-    assert unpack(block, own["score"])[0] == pytest.approx(mean, abs=6e-4)
+    assert unpack(block, places["n"]).tolist() == factors.n_responses[seen].tolist()
 
 
 def test_observed_scores_are_the_response_tables(reported, packed):
@@ -92,7 +93,9 @@ def test_observed_scores_are_the_response_tables(reported, packed):
     period = PERIODS[2]
     factors = bank.factors(period).groups["dictation"]
     link = bank.links().filter(period=period, dimension="reading").row(0, named=True)
-    own = next(g for g in content["groups"] if g["name"] == "dictation")["periods"][period]
+    own = next(g for g in content["sections"]["items"]["groups"] if g["name"] == "dictation")["panels"]["curves"][
+        "periods"
+    ][period]
     theta, score = (unpack(block, own[key], own["bins"]).reshape(-1, own["bins"]) for key in ("bin_theta", "bin_score"))
     theta = content["theta"][0] + theta * (content["theta"][-1] - content["theta"][0])
     data = bank.period_data(period).groups["dictation"]
@@ -108,25 +111,47 @@ def test_observed_scores_are_the_response_tables(reported, packed):
 
 def test_periods_without_response_tables_have_no_points(packed):
     content, _ = packed
-    assert all("bins" not in g["periods"][PERIODS[1]] for g in content["groups"])
+    assert all(
+        "bins" not in g["panels"]["curves"]["periods"][PERIODS[1]] for g in content["sections"]["items"]["groups"]
+    )
 
 
 def test_curves_are_the_models(reported, packed):
-    data, (content, block) = reported[1], packed
-    group = data.consensus.groups["dictation"]
-    packed_group = next(g for g in content["groups"] if g["name"] == "dictation")
+    view, (content, block) = reported[1], packed
+    group = view.consensus.groups["dictation"]
+    groups = content["sections"]["items"]["groups"]
+    own = next(g for g in groups if g["name"] == "dictation")["panels"]["curves"]
     nodes = len(content["theta"])
-    curve = unpack(block, packed_group["curve"], nodes).reshape(-1, 3, nodes)
+    curve = unpack(block, own["curve"], nodes).reshape(-1, nodes)
+    spread = unpack(block, own["spread"]).reshape(-1, nodes) * own["step"]
     expected = group.model.expected_score(np.array(content["theta"]), group.mean[:, None, :])
-    np.testing.assert_allclose(curve[:, 0], expected, atol=0.0021)
-    assert (curve[:, 1] <= curve[:, 2]).all()
+    np.testing.assert_allclose(curve, expected, atol=0.004)
+    assert (spread >= 0).all()
+    assert (spread.max(axis=1) > 0).all()
+
+
+def test_bands_are_quantiles_over_draws(reported):
+    """The slow way: curves of many draws of xi, their 5 % and 95 % points."""
+    from concal.evaluate.digest import score_curves
+
+    theta = np.linspace(-2, 2, 5)
+    for group in reported[1].consensus.groups.values():
+        mean, covariance = group.mean[:8], group.covariance[:8] / 4
+        curve, spread = score_curves(group.model, mean, covariance, theta)
+        logit = np.log(curve / (1 - curve))
+        rng = np.random.default_rng(1)
+        for j in range(8):
+            xi = rng.multivariate_normal(mean[j], covariance[j], 4000)
+            slow = np.quantile(group.model.expected_score(theta, xi[:, None, :]), [0.05, 0.95], axis=0)
+            for sign, edge in zip((-1, 1), slow, strict=True):
+                np.testing.assert_allclose(1 / (1 + np.exp(-logit[j] - sign * 1.645 * spread[j])), edge, atol=0.02)
 
 
 def test_tables_are_the_banks(reported):
-    bank, data, text = reported
+    bank, _, text = reported
     for row in bank.links().iter_rows(named=True):
         assert f">{cell(row['A'])}<" in text
-    assert tables(data)["links"].rows == tuple(
+    assert printed(bank.links()).rows == tuple(
         tuple(cell(v, 1 if name == "effective_anchors" else 3) for name, v in row.items())
         for row in bank.links().iter_rows(named=True)
     )
@@ -135,11 +160,17 @@ def test_tables_are_the_banks(reported):
     assert f">{shown:.3f}<" in text
 
 
+def test_p_values_are_never_zero():
+    table = pl.DataFrame({"item_q_value": [1e-12, 0.5, None], "p_value": [0.0004, 1.0, 0.02]})
+    assert printed(table).rows == (("< .001", "< .001"), (".500", "1.000"), ("–", ".020"))
+    assert p_value(float("nan")) == "–"
+
+
 def test_agreement_pairs_are_the_evaluations(reported, packed):
     bank, (content, block) = reported[0], packed
     _, kept = bank.evaluation("pooled")
     ids = unpack(block, content["ids"])
-    for part in content["pairs"]:
+    for part in content["sections"]["agreement"]["pairs"]:
         own = frame(block, part["frame"], ids)
         pairs = kept["pairs"].filter(
             "kept", dimension=part["dimension"], model=part["model"], parameter=part["parameter"]
@@ -158,10 +189,9 @@ def test_problems_come_first(reported):
 
 def test_bank_without_evaluation_says_so(reported):
     bank = reported[0]
-    before = bank.at(bank.version - 1)
-    data = gather(before)
-    assert data.evaluation is None
-    assert any(n.section == "agreement" for n in data.notices)
+    before = View(bank.at(bank.version - 1))
+    assert before.evaluation is None
+    assert any(n.section == "agreement" for n in before.notices)
 
 
 def test_file_is_written_whole(reported, tmp_path):
@@ -191,7 +221,7 @@ def test_empty_bank_is_refused(tmp_path):
     from concal.bank.bank import Bank
 
     with pytest.raises(BankError, match="no period yet"):
-        gather(Bank.create(tmp_path / "empty", SPEC))
+        View(Bank.create(tmp_path / "empty", SPEC))
 
 
 @pytest.mark.property

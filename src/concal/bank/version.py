@@ -129,9 +129,9 @@ class Version:
             evidence_of(periods, lambda: read_totals(self._state)), spec, items=unanswered_items(periods)
         )
 
-    def calibration(self, period: str) -> Calibration:
-        """Draws of a period on its own metric, with diagnostics."""
-        return self._periods.calibration(period)
+    def calibration(self, period: str, *, draws: bool = True) -> Calibration:
+        """Draws of a period on its own metric, with diagnostics; `draws=False` reads everything but items' draws."""
+        return self._periods.calibration(period, draws=draws)
 
     def link(self, period: str) -> Link:
         """The link of a period to the reference metric, found from its anchors."""

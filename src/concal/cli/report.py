@@ -22,6 +22,12 @@ def report(
         Path | None, typer.Option("--to", "--out", metavar="FILE", help="Default: beside the bank, BANK-report.html.")
     ] = None,
     at: AtOption = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since", metavar="VERSION|RELEASE", help="What changes are counted from; default: last release."
+        ),
+    ] = None,
     evaluation: Annotated[str, typer.Option("--evaluation", help="Which evaluation to show.")] = "pooled",
     as_json: JsonOption = False,
 ) -> None:
@@ -31,7 +37,9 @@ def report(
     """
     from concal.report.page import write_report
 
-    path = write_report(open_version(bank, at), to, evaluation=evaluation)
+    opened = open_version(bank, at)
+    base = int(since) if since is not None and since.isdecimal() and since not in opened.releases() else since
+    path = write_report(opened, to, evaluation=evaluation, since=base)
     size = path.stat().st_size
     if as_json:
         print_json({"path": str(path), "bytes": size})

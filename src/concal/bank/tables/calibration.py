@@ -123,27 +123,33 @@ def _write_abilities(writer: FolderWriter, abilities: Abilities, dimensions: tup
     writer.tables("ability_draws", [pa.table({**{n: pa.array(v, pa.int32()) for n, v in index.items()}, **columns})])
 
 
-def read_calibration(reader: FolderReader) -> Calibration:
-    """The calibration of a period."""
+def read_calibration(reader: FolderReader, *, draws: bool = True) -> Calibration:
+    """The calibration of a period; without draws of its items, views of one zero stand in their place."""
     convergence = reader.json("convergence")
-    chains, draws = convergence.pop("draws_shape")
+    shape: tuple[int, int] = tuple(convergence.pop("draws_shape"))
     convergence["warnings"] = tuple(convergence["warnings"])
     content = reader.json("calibration")
     extra: dict[str, dict[str, Any]] = {name: {} for name in content["order"]}
-    for name, xi in read_draws(reader, "draws", content).items():
+    for name, xi in (read_draws(reader, "draws", content) if draws else _no_draws(content, shape)).items():
         extra[name]["xi"] = xi
-    _read_population(reader, content, (chains, draws), extra)
+    _read_population(reader, content, shape, extra)
     hyperprior = {
         row["group"]: np.array(row["values"]).reshape(2 * [round(len(row["values"]) ** 0.5)])
         for row in reader.frame("hyperprior").iter_rows(named=True)
     }
     extra[""] = {
-        "abilities": _read_abilities(reader, tuple(content["plain"]["dimensions"]), (chains, draws)),
+        "abilities": _read_abilities(reader, tuple(content["plain"]["dimensions"]), shape),
         "convergence": Convergence(**convergence),
         "beta_prior_precision": hyperprior,
         "fit": read_fit(reader),
     }
     return read_result(reader, "calibration", Calibration, GroupDraws, extra)
+
+
+def _no_draws(content: Mapping[str, Any], shape: tuple[int, int]) -> dict[str, Float32]:
+    """The shape of every group's draws, without their memory."""
+    sizes = {n: (*shape, g["n_items"], len(g["plain"]["model"]["parameters"])) for n, g in content["groups"].items()}
+    return {name: np.broadcast_to(np.float32(0), size) for name, size in sizes.items()}
 
 
 def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any]) -> dict[str, Float32]:

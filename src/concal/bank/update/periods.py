@@ -77,9 +77,9 @@ class Periods:
             return NOTHING
         return self.acts.adjustment(period, self.reader(period).frame("answered", ["item_id"])["item_id"].to_list())
 
-    def calibration(self, period: str) -> Calibration:
+    def calibration(self, period: str, *, draws: bool = True) -> Calibration:
         """Its draws; stored ones are not kept in memory."""
-        found = self.memory[period][0] if period in self.memory else read_calibration(self.reader(period))
+        found = self.memory[period][0] if period in self.memory else read_calibration(self.reader(period), draws=draws)
         return adjust_calibration(found, self.adjustment(period))
 
     def factors(self, period: str) -> PeriodFactors:

@@ -1,31 +1,42 @@
 // Put the page together.
 const redraws = [];
-function redrawAll() { for (const draw of redraws) draw(); explorer.redraw(); }
+function redrawAll() {
+  for (const draw of redraws) draw();
+  explorer.redraw();
+}
 
 function makeTheme() {
-  const button = document.getElementById("theme"), order = ["system", "light", "dark"];
+  const button = document.getElementById("theme"),
+    order = ["system", "light", "dark"];
   let now = 0;
-  const set = name => {
+  const set = (name) => {
     if (name === "system") document.documentElement.removeAttribute("data-theme");
     else document.documentElement.dataset.theme = name;
     button.textContent = `Theme: ${name}`;
     redrawAll();
   };
-  button.addEventListener("click", () => { now = (now + 1) % 3; set(order[now]); });
+  button.addEventListener("click", () => {
+    now = (now + 1) % 3;
+    set(order[now]);
+  });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
   window.addEventListener("beforeprint", () => set("light"));
   window.addEventListener("afterprint", () => set(order[now]));
 }
 
 function followSections() {
-  const links = new Map([...document.querySelectorAll("nav a")].map(a => [a.getAttribute("href").slice(1), a]));
-  const seen = new IntersectionObserver(entries => {
-    for (const entry of entries) if (entry.isIntersecting) {
-      links.forEach(a => a.removeAttribute("aria-current"));
-      links.get(entry.target.id)?.setAttribute("aria-current", "true");
-    }
-  }, { rootMargin: "-10% 0px -80% 0px" });
-  document.querySelectorAll("main > section").forEach(s => seen.observe(s));
+  const links = new Map([...document.querySelectorAll("nav a")].map((a) => [a.getAttribute("href").slice(1), a]));
+  const seen = new IntersectionObserver(
+    (entries) => {
+      for (const entry of entries)
+        if (entry.isIntersecting) {
+          links.forEach((a) => a.removeAttribute("aria-current"));
+          links.get(entry.target.id)?.setAttribute("aria-current", "true");
+        }
+    },
+    { rootMargin: "-10% 0px -80% 0px" },
+  );
+  document.querySelectorAll("main > section").forEach((s) => seen.observe(s));
 }
 
 function openFromAddress() {
@@ -33,24 +44,33 @@ function openFromAddress() {
   if (found) openItem(decodeURIComponent(found[1]));
 }
 
+// The item of the address, otherwise the one most worth seeing.
+function openFirst() {
+  if (/^#item=/.test(location.hash)) openFromAddress();
+  else if (report.ids.length) explorer.show(section("items").first);
+}
+
 async function start() {
   try {
     await readData();
-    for (const host of document.querySelectorAll("[data-figure]")) redraws.push(figureMakers[host.dataset.figure](host));
-    for (const host of document.querySelectorAll("[data-table]")) {
-      const table = frame(host.dataset.table);
-      host.append(table && table.n ? pagedTable(frameTable(table, host.dataset.table)) : el("p", {}, "None."));
-    }
+    for (const host of document.querySelectorAll("[data-figure]"))
+      redraws.push(figureMakers[host.dataset.figure](host));
     makeExplorer(document.getElementById("explorer"));
     redrawAll();
     makeTheme();
     followSections();
-    openFromAddress();
+    openFirst();
     window.addEventListener("hashchange", openFromAddress);
-    let width = window.innerWidth, waiting = 0;
+    let width = window.innerWidth,
+      waiting = 0;
     window.addEventListener("resize", () => {
       clearTimeout(waiting);
-      waiting = setTimeout(() => { if (window.innerWidth !== width) { width = window.innerWidth; redrawAll(); } }, 150);
+      waiting = setTimeout(() => {
+        if (window.innerWidth !== width) {
+          width = window.innerWidth;
+          redrawAll();
+        }
+      }, 150);
     });
     document.documentElement.dataset.ready = "true";
   } catch (error) {

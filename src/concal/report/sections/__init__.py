@@ -1,0 +1,19 @@
+"""The sections of the report, in the order of the page."""
+
+from __future__ import annotations
+
+from concal.report.sections import (
+    abilities,
+    agreement,
+    calibration,
+    changes,
+    consensus,
+    data,
+    drift,
+    items,
+    links,
+    overview,
+)
+
+SECTIONS = (overview, changes, drift, items, links, data, calibration, consensus, abilities, agreement)
+"""Modules with a function ``section(view, block)``."""
