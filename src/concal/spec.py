@@ -168,6 +168,19 @@ class ConsensusSpec(_Section):
     seed: int = Field(default=20262, ge=0, lt=2**63, description="Seed of consensus draws and of the joint sampler.")
 
 
+class ReportedScore(_Section):
+    """How theta becomes a reported score: slope * theta + intercept, held within bounds, rounded."""
+
+    slope: float = Field(default=1.0, description="Reported points per unit of theta.")
+    intercept: float = Field(default=0.0, description="Reported score at theta = 0.")
+    min: float | None = Field(default=None, description="Lowest score reported.")
+    max: float | None = Field(default=None, description="Highest score reported.")
+    round: float | None = Field(default=None, gt=0, description="Scores are multiples of this.")
+    weights: dict[str, float] | None = Field(
+        default=None, description="Weights of dimensions, for a composite; default: the dimension of the score's name."
+    )
+
+
 class Spec(_Section):
     """A programme: dimensions, item groups, and how each stage works.
 
@@ -185,6 +198,9 @@ class Spec(_Section):
     calibration: CalibrationSpec = Field(default_factory=lambda: CalibrationSpec())
     linking: LinkingSpec = Field(default_factory=lambda: LinkingSpec())
     consensus: ConsensusSpec = Field(default_factory=lambda: ConsensusSpec())
+    reporting: dict[str, ReportedScore] = Field(
+        default_factory=dict, description="Reported scores by name: that of a dimension, or of a composite."
+    )
 
     @property
     def linking_in_force(self) -> LinkingSpec:
@@ -194,7 +210,7 @@ class Spec(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
-        if problems := [*self._bank_problems(), *self._group_problems()]:
+        if problems := [*self._bank_problems(), *self._group_problems(), *self._reporting_problems()]:
             raise ValueError("\n".join(problems))
         return self
 
@@ -224,6 +240,24 @@ class Spec(_Section):
                 parse_formula(group.features)
             except SpecError as error:
                 yield f"{path}.features: {error}"
+
+    def _reporting_problems(self) -> Iterator[str]:
+        for name, rule in self.reporting.items():
+            path = f"reporting.{name}"
+            if why := shown_name_problem(name):
+                yield f"reporting: the name {name!r} {why}"
+            if rule.weights is None and name not in self.bank.dimensions:
+                hint = nearest(name, self.bank.dimensions)
+                yield f"{path}: {name!r} is not one of bank.dimensions{hint}; a composite needs weights"
+            for dimension in rule.weights or {}:
+                if dimension not in self.bank.dimensions:
+                    yield f"{path}.weights: {dimension!r} is not one of bank.dimensions"
+            if rule.weights is not None and not any(rule.weights.values()):
+                yield f"{path}.weights: no dimension has a weight"
+            if rule.slope == 0:
+                yield f"{path}.slope: must not be 0"
+            if rule.min is not None and rule.max is not None and rule.min >= rule.max:
+                yield f"{path}: min must be below max"
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], source: str = "the spec") -> Spec:
@@ -307,8 +341,8 @@ def _section(root: type[BaseModel], loc: tuple[int | str, ...]) -> type[BaseMode
     """The section of the spec a path leads to."""
     if not loc:
         return root
-    if loc[0] == "groups":
-        return GroupSpec
+    if loc[0] in ("groups", "reporting"):
+        return GroupSpec if loc[0] == "groups" else ReportedScore
     found = root.model_fields[str(loc[0])].annotation
     if not (isinstance(found, type) and issubclass(found, BaseModel)):
         raise AssertionError(f"{loc} is not a section")

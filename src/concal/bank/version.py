@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from concal.bank.scoring import scoring_bank
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
@@ -44,6 +45,10 @@ from concal.data.period import PeriodData
 from concal.data.read import Table
 from concal.errors import BankError, first_few
 from concal.link.result import Link
+from concal.score.estimate import Level, Method
+from concal.score.prior import Prior
+from concal.score.responses import Unknown, read_examinees
+from concal.score.score import ScoreOptions, ScoringBank, draw_plausible_values, score_examinees
 from concal.spec import ConsensusSpec, Spec
 
 if TYPE_CHECKING:
@@ -287,7 +292,82 @@ class Version:
             groups.append(predict_items(consensus, name, ids, X))
         return item_table(groups) if long else wide_items(groups)
 
+    # people
+
+    def scoring(self, *, joint: bool = True) -> ScoringBank:
+        """What scoring needs of this version, read once; without `joint` the joint draws across items are left out."""
+        return scoring_bank(self, joint=joint)
+
+    def score(
+        self,
+        responses: Table,
+        *,
+        method: Method = "eap",
+        items: Level | None = None,
+        prior: str | Prior = "all",
+        prior_column: str | None = None,
+        draws: int = 100,
+        unknown: Unknown = "error",
+        wide: bool = False,
+    ) -> pl.DataFrame:
+        """Scores of examinees on the reference metric, one row each, sorted by person_id; see `docs/scoring.md`.
+
+        Columns: person_id, n_responses, prior, items (the level of item uncertainty; for draws whether they are joint
+        or independent), then per dimension D theta_D, se_D and its parts se_measurement_D, se_items_D, se_link_D (null
+        where the level does not tell), n_D, flag_D ("prior": no response, the estimate is the prior's; "no responses",
+        "not finite"), correlations of the posterior, and for every reported score score_NAME and se_score_NAME.
+
+        Parameters
+        ----------
+        responses
+            Path or data frame, as in `Bank.add`.
+        method
+            "eap" (posterior mean), "map" (mode), "ml" (likelihood), "wle" (Warm's weighted likelihood).
+        items
+            "mean" (point parameters), "soft" (every item's likelihood averaged over its posterior; with eap),
+            "draws" (one item set after the other). Default: soft with eap, mean with the others.
+        prior
+            The ability distribution of a period (its name), of all periods ("all"), or a `concal.score.prior.Prior`.
+        prior_column
+            A column of the responses that names each examinee's period instead.
+        draws
+            How many item sets, for items = "draws".
+        unknown
+            Responses to items the bank does not have: "error", or "ignore" and count them (n_unknown).
+        wide
+            Responses have one column per item.
+        """
+        options = ScoreOptions(method, items, prior, draws)
+        bank = self.scoring(joint=options.level == "draws")
+        people = read_examinees(responses, bank.items, bank.spec, wide=wide, prior_column=prior_column, unknown=unknown)
+        return score_examinees(bank, people, options)
+
+    def plausible_values(
+        self,
+        responses: Table,
+        n: int = 10,
+        *,
+        per_draw: int = 1,
+        prior: str | Prior = "all",
+        prior_column: str | None = None,
+        seed: int = 20264,
+        unknown: Unknown = "error",
+        wide: bool = False,
+    ) -> pl.DataFrame:
+        """Plausible values, a long table: person_id, pv, item_draw, theta_D.
+
+        Each of the n draws of items and links gives `per_draw` sets; `concal.score.pool` pools statistics over them,
+        and with two or more sets per draw says how much of their variance is due to items and links.
+        """
+        bank = self.scoring()
+        people = read_examinees(responses, bank.items, bank.spec, wide=wide, prior_column=prior_column, unknown=unknown)
+        return draw_plausible_values(bank, people, n, ScoreOptions(prior=prior, seed=seed), per_draw=per_draw)
+
     # what checks need to know
+
+    def period_files(self, period: str) -> FolderReader:
+        """What is stored with a period's calibration."""
+        return self._periods.reader(period)
 
     def person_ids(self) -> pl.Series:
         """Examinees of all periods."""

@@ -19,6 +19,7 @@ COMMAND_MODULES = [
     "concal.cli.decide",
     "concal.cli.look",
     "concal.cli.fit",
+    "concal.cli.score",
     "concal.cli.evaluate",
     "concal.cli.report",
     "concal.cli.demo",

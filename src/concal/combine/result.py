@@ -81,6 +81,8 @@ class Consensus:
     fallback_share : float
     joint : dict of group -> (draws, items, parameters) or None
         Joint draws across items (method "joint" only), float32.
+    joint_links : (draws, periods, dimensions, 2) or None
+        (log A, B) of the same draws.
     warnings : tuple of str
     """
 
@@ -92,4 +94,5 @@ class Consensus:
     links: pl.DataFrame = field(default_factory=pl.DataFrame)
     fallback_share: float = 0.0
     joint: Mapping[str, npt.NDArray[np.float32]] | None = None
+    joint_links: Array | None = None
     warnings: tuple[str, ...] = ()

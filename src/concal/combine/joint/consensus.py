@@ -93,6 +93,7 @@ def combine_jointly(
         groups,
         links=_link_table(draws, totals),
         joint=_joint_draws(groups, tables, draws, rng),
+        joint_links=np.swapaxes(draws.kept_links, 1, 2).copy(),
         warnings=tuple(warnings),
     )
 

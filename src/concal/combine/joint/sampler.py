@@ -46,6 +46,8 @@ class JointDraws:
     sigma : list by group, (draws, p, p)
     links : (draws, dimensions, periods, 2)
         (log A, B).
+    kept_links : (kept draws, dimensions, periods, 2)
+        Those of the draws in `xi`.
     sweeps : int
     max_rhat, min_ess : float
         Over links and populations.
@@ -58,6 +60,7 @@ class JointDraws:
     beta_mean: list[Array]
     sigma: list[Array]
     links: Array
+    kept_links: Array
     sweeps: int
     max_rhat: float
     min_ess: float
@@ -146,6 +149,7 @@ class JointTrace:
         self.total = [np.zeros((g.n_items, g.p)) for g in groups]
         self.square = [np.zeros((g.n_items, g.p, g.p)) for g in groups]
         self.kept: list[list[npt.NDArray[np.float32]]] = [[] for _ in groups]
+        self.kept_links: list[Array] = []
         self.governing: list[list[Array]] = []
         self.max_rhat, self.min_ess = np.inf, 0.0
 
@@ -159,6 +163,8 @@ class JointTrace:
             if self.keep_every and len(self.kept[k]) * LANES < KEPT and self.sweeps % self.keep_every == 0:
                 self.kept[k].append(np.moveaxis(s.xi, -1, 0).astype(np.float32))
         row[0] = row[0].copy()
+        if len(self.kept_links) < len(self.kept[0]):
+            self.kept_links.append(row[0])
         self.governing.append(row)
 
     def _add(self, state: JointState, k: int, block: slice) -> None:
@@ -195,5 +201,6 @@ class JointTrace:
         columns = [np.concatenate(column) for column in zip(*self.governing, strict=True)]
         return JointDraws(
             mean, covariance, [np.concatenate(kept) for kept in self.kept],
-            columns[1::3], columns[2::3], columns[3::3], columns[0], self.sweeps, self.max_rhat, self.min_ess,
+            columns[1::3], columns[2::3], columns[3::3], columns[0],
+            np.concatenate(self.kept_links), self.sweeps, self.max_rhat, self.min_ess,
         )  # fmt: skip

@@ -1,0 +1,50 @@
+"""What scoring needs of a version: items, joint draws, and the ability distributions of its periods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.bank.store.folder import FolderReader
+from concal.combine.result import Consensus
+from concal.score.items import ScoringItems
+from concal.score.prior import Abilities
+from concal.score.score import ScoringBank
+
+if TYPE_CHECKING:
+    from concal.bank.version import Version
+
+Array = npt.NDArray[np.float64]
+
+
+def scoring_bank(version: Version, *, joint: bool) -> ScoringBank:
+    """Read a version for scoring; without `joint` the (large) joint draws are left out."""
+    consensus = version.consensus(joint=joint)
+    spec = version.spec
+    items = ScoringItems.of(consensus, spec.consensus.seed)
+    return ScoringBank(items, period_abilities(version, consensus, joint=joint), spec)
+
+
+def period_abilities(version: Version, consensus: Consensus, *, joint: bool) -> Abilities:
+    """Ability distributions on the reference metric: N(B, A R A) of every period."""
+    D, names = len(consensus.dimensions), consensus.periods
+    correlation = np.stack([_correlation(version.period_files(name), D) for name in names])
+    A, B = np.ones((len(names), D)), np.zeros((len(names), D))
+    for row in consensus.links.iter_rows(named=True):
+        at = names.index(row["period"]), consensus.dimensions.index(row["dimension"])
+        A[at], B[at] = row["A_mean"], row["B_mean"]
+    persons = [version.snapshot.periods[name].info.get("n_persons") or 1 for name in names]
+    links = consensus.joint_links if joint else None
+    return Abilities.of_links(names, np.array(persons, dtype=np.float64), correlation, A, B, links)
+
+
+def _correlation(reader: FolderReader, D: int) -> Array:
+    """R averaged over a period's draws; dimensions of draws that came without abilities are taken as unrelated."""
+    if "ability_draws" not in reader:
+        return np.eye(D)
+    column = reader.frame("ability_draws", ["correlation"])["correlation"]
+    values = column.explode().cast(pl.Float64).to_numpy().reshape(-1, D, D)
+    return np.asarray(values.mean(axis=0))

@@ -1,0 +1,192 @@
+"""Estimates of some examinees at one level of item uncertainty, with the parts of their variance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate.workers import Workers
+from concal.score import kernels
+from concal.score.grid import Grid, common_grid
+from concal.score.items import ScoringItems
+from concal.score.metric import draw_metrics, link_share, regressors
+from concal.score.modes import Estimates, Likelihood, likelihood_estimates, map_estimates
+from concal.score.posterior import PERSONS, Target, posterior
+from concal.score.prior import Priors
+from concal.score.rows import Answered, LikelihoodRows
+
+Array = npt.NDArray[np.float64]
+Method = Literal["eap", "map", "ml", "wle"]
+Level = Literal["mean", "soft", "draws"]
+ML_GRID = np.linspace(-6.0, 6.0, 48)
+
+
+@dataclass(frozen=True)
+class Variances:
+    """Estimates with the parts of their variance.
+
+    Attributes
+    ----------
+    theta : (persons, D)
+    covariance : (persons, D, D)
+        Total.
+    measurement, items, link : (persons, D) or None
+        Parts of the variance, None where the level does not tell.
+    """
+
+    theta: Array
+    covariance: Array
+    measurement: Array | None = None
+    items: Array | None = None
+    link: Array | None = None
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """How to estimate.
+
+    Attributes
+    ----------
+    items : ScoringItems
+    priors : Priors
+        Of all examinees; `group` is not used here.
+    method, level
+    draws : (draws,) int64
+        Which draws of the items, for the level "draws".
+    workers : Workers
+    """
+
+    items: ScoringItems
+    priors: Priors
+    method: Method
+    level: Level
+    draws: npt.NDArray[np.int64]
+    workers: Workers
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The common grid, wide enough for the priors of every draw."""
+        p = self.priors
+        if p.draw_mean is None or p.draw_covariance is None or self.level != "draws":
+            return common_grid(p.mean, p.covariance)
+        D = p.mean.shape[1]
+        one = common_grid(p.draw_mean[self.draws].reshape(-1, D), p.draw_covariance[self.draws].reshape(-1, D, D))
+        return Grid.of_nodes(np.repeat(one.nodes[:1], p.mean.shape[0], axis=0))
+
+    @cached_property
+    def metrics(self) -> list[Array]:
+        """Orthonormal regressors of the draws' metric, by prior."""
+        found = draw_metrics(self.items, self.draws)
+        G = self.priors.mean.shape[0]
+        links = self.priors.links
+        none = np.zeros((found.shape[0], 0))
+        return [regressors(found, none if links is None else links[self.draws, g]) for g in range(G)]
+
+    def estimate(self, answered: Answered, group: npt.NDArray[np.int32]) -> Variances:
+        """Estimates of some examinees; `group` says which prior each has."""
+        if self.level == "draws":
+            return self._over_draws(answered, group)
+        found = next(self._sets(answered, group))
+        if self.level == "soft":
+            return Variances(found.theta, found.covariance)
+        return Variances(found.theta, found.covariance, _variance(found.covariance))
+
+    def _sets(self, answered: Answered, group: npt.NDArray[np.int32]) -> Iterator[Estimates]:
+        """Estimates at one item set after the other: the means, the averages, or every draw."""
+        return self._integrals(answered, group) if self.method == "eap" else self._modes(answered, group)
+
+    def targets(self, group: npt.NDArray[np.int32]) -> Iterator[Target]:
+        """Posteriors to integrate, one for every item set."""
+        p = self.priors
+        if self.level == "mean":
+            yield Target(group, p.mean, p.covariance, lambda rows, nodes: rows.mean_table(nodes, self.workers))
+        elif self.level == "soft":
+            yield Target(group, p.mean, p.covariance, lambda rows, nodes: rows.soft_table(nodes, self.workers))
+        else:
+            for s in self.draws:
+                yield self.target_of_draw(int(s), group)
+
+    def target_of_draw(self, s: int, group: npt.NDArray[np.int32]) -> Target:
+        """The posterior at one draw of items and links."""
+        p = self.priors
+        mean = p.mean if p.draw_mean is None else p.draw_mean[s]
+        covariance = p.covariance if p.draw_covariance is None else p.draw_covariance[s]
+
+        def rows_at(rows: LikelihoodRows, nodes: Array) -> Array:
+            return rows.table(nodes, self.items.draw(s, rows.items), self.workers)
+
+        return Target(group, mean, covariance, rows_at)
+
+    def _integrals(self, answered: Answered, group: npt.NDArray[np.int32]) -> Iterator[Estimates]:
+        rows = LikelihoodRows.of(self.items, answered)
+        for target in self.targets(group):
+            found = posterior(self.items, rows, answered, target, self.grid, self.workers)
+            yield Estimates(found.mean, found.covariance)
+
+    def _modes(self, answered: Answered, group: npt.NDArray[np.int32]) -> Iterator[Estimates]:
+        likelihood = Likelihood(self.items, answered, self.workers)
+        start = self._likelihood_peaks(answered)
+        wanted, p = likelihood.wanted(), self.priors
+        means = [g.mean[own] for g, own in zip(self.items.groups, wanted, strict=True)]
+        sets: Iterator[tuple[int | None, list[Array]]] = iter([(None, means)])
+        if self.level == "draws":
+            sets = ((int(s), self.items.draw(int(s), wanted)) for s in self.draws)
+        for s, xi in sets:
+            if self.method != "map":
+                yield likelihood_estimates(likelihood, xi, start, weighted=self.method == "wle")
+                continue
+            moving = s is not None and p.draw_mean is not None and p.draw_covariance is not None
+            mean = p.draw_mean[s] if moving else p.mean  # type: ignore[index]
+            covariance = p.draw_covariance[s] if moving else p.covariance  # type: ignore[index]
+            yield map_estimates(likelihood, xi, np.zeros(start.shape) + mean[group], mean[group], covariance[group])
+
+    def _likelihood_peaks(self, answered: Answered) -> Array:
+        """Where each examinee's likelihood is largest on a coarse grid, with items at their means."""
+        n, D = answered.n_persons, len(self.items.dimensions)
+        rows = LikelihoodRows.of(self.items, answered)
+        table = rows.mean_table(np.broadcast_to(ML_GRID, (D, ML_GRID.size)).copy(), self.workers)
+        mode = np.empty((n, D), np.int64)
+
+        def work(lo: int) -> None:
+            kernels.peaks(table, rows.dim, rows.rows, answered.start, mode, lo, min(lo + PERSONS, n))
+
+        self.workers.map(work, range(0, n, PERSONS))
+        return np.asarray(ML_GRID[mode])
+
+    def _over_draws(self, answered: Answered, group: npt.NDArray[np.int32]) -> Variances:
+        """Mean over the draws; variances within and between them, the latter split by the draws' metric."""
+        n, D, S = answered.n_persons, len(self.items.dimensions), self.draws.size
+        metrics = self.metrics if self.items.joint else [np.zeros((S, 0))] * self.priors.mean.shape[0]
+        Z = np.zeros((len(metrics), S, max(m.shape[1] for m in metrics)))
+        for g, m in enumerate(metrics):
+            Z[g, :, : m.shape[1]] = m
+        columns = np.array([m.shape[1] for m in metrics])[group][:, None]
+        centre, endless, within = None, np.zeros((n, D)), np.zeros((n, D, D))
+        total, square, projected = np.zeros((n, D)), np.zeros((n, D, D)), np.zeros((n, D, Z.shape[2]))
+        for s, found in enumerate(self._sets(answered, group)):
+            centre = np.where(np.isfinite(found.theta), found.theta, 0.0) if centre is None else centre
+            endless = np.where(np.isfinite(found.theta), endless, found.theta)
+            off = np.where(np.isfinite(found.theta), found.theta - centre, 0.0)
+            total += off
+            square += off[:, :, None] * off[:, None, :]
+            within += found.covariance
+            projected += off[:, :, None] * Z[group, s][:, None, :]
+        assert centre is not None
+        shift = total / S
+        between = (square - S * shift[:, :, None] * shift[:, None, :]) / (S - 1)
+        spread = _variance(between)
+        link = None
+        if self.items.joint:
+            link = link_share(spread * (S - 1), projected, columns, S)
+        items = spread - (0.0 if link is None else link)
+        theta = np.where(endless == 0.0, centre + shift, endless)  # one endless estimate makes the mean endless
+        return Variances(theta, within / S + between, _variance(within / S), items, link)
+
+
+def _variance(covariance: Array) -> Array:
+    return np.asarray(np.diagonal(covariance, axis1=1, axis2=2)).copy()

@@ -1,0 +1,160 @@
+r"""Posterior moments of abilities by quadrature.
+
+.. math:: p(\theta_i | y_i) \propto N(\theta; \mu, R) \prod_j P_j(y_{ij} | \theta)
+
+Everyone is integrated on the common grid first. Examinees whose posterior is narrower than its spacing are integrated
+again on finer ones, and the last few, with those at its edge, on grids of their own that follow what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate.workers import Workers
+from concal.score import kernels
+from concal.score.grid import Grid
+from concal.score.items import ScoringItems
+from concal.score.rows import Answered, Index, LikelihoodRows
+
+Array = npt.NDArray[np.float64]
+PERSONS = 256
+"""Examinees a thread takes at a time."""
+FEW = 50
+"""So many examinees are integrated on grids of their own; more than that on a finer common one first."""
+OWN_NODES, OWN_REACH = 40, 8.0
+"""Grids of one's own: spacing .4 posterior SDs, eight of them to either side."""
+NARROWEST = 1.1
+"""Posterior SDs in spacings from which on a grid is fine enough: the rule's error is then 1e-10 of the density and, as
+derivatives of its exponent enter, below 1e-7 of the variance."""
+EDGE = 5.5
+"""Posterior SDs a grid must reach beyond the mean: 4e-8 of a normal lies further out."""
+ROUNDS = 12
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Posterior of some examinees.
+
+    Attributes
+    ----------
+    mean : (persons, D), covariance : (persons, D, D)
+    log_marginal : (persons,)
+        Log of the probability of the responses.
+    """
+
+    mean: Array
+    covariance: Array
+    log_marginal: Array
+
+    @property
+    def variance(self) -> Array:
+        """(persons, D)."""
+        return np.asarray(np.diagonal(self.covariance, axis1=1, axis2=2))
+
+    def put(self, persons: Index, better: Moments) -> None:
+        """Take over what was found again for some examinees."""
+        self.mean[persons], self.covariance[persons] = better.mean, better.covariance
+        self.log_marginal[persons] = better.log_marginal
+
+
+@dataclass(frozen=True)
+class Integrand:
+    """What is integrated: likelihood rows on a grid, the prior's weights there and the logs of its margins."""
+
+    grid: Grid
+    table: Array
+    prior: Array
+    margin: Array
+
+
+def integrate(
+    rows: LikelihoodRows, answered: Answered, group: npt.NDArray[np.int32], f: Integrand, workers: Workers
+) -> Moments:
+    """Moments on one grid."""
+    n, D = answered.n_persons, f.grid.nodes.shape[1]
+    mean, second = np.empty((n, D)), np.empty((n, D, D))
+    log_marginal = np.empty(n)
+
+    def work(lo: int) -> None:
+        kernels.moments(
+            f.table, rows.dim, rows.rows, answered.start, group, f.prior, f.margin, f.grid.first, f.grid.rest, mean,
+            second, log_marginal, lo, min(lo + PERSONS, n),
+        )  # fmt: skip
+
+    with np.errstate(all="ignore"):
+        workers.map(work, range(0, n, PERSONS))
+    return Moments(mean, second, log_marginal)
+
+
+def misfits(found: Moments, grid: Grid) -> npt.NDArray[np.bool_]:
+    """Whose posterior a grid (the same for all) is too coarse or too short for."""
+    sd = np.sqrt(np.maximum(found.variance, 0.0))
+    low, high, spacing = grid.nodes[0, :, 0], grid.nodes[0, :, -1], grid.spacing[0]
+    bad = (sd < NARROWEST * spacing) | (found.mean - EDGE * sd < low) | (found.mean + EDGE * sd > high)
+    return np.asarray((bad | ~np.isfinite(found.mean)).any(axis=1))
+
+
+@dataclass(frozen=True)
+class Target:
+    """A posterior to integrate: the prior of each examinee, and likelihood rows at any nodes.
+
+    Attributes
+    ----------
+    group : (persons,) int32
+        Which prior each examinee has.
+    mean : (groups, D), covariance : (groups, D, D)
+    rows_at
+        The table of some rows at nodes (D, Q).
+    """
+
+    group: npt.NDArray[np.int32]
+    mean: Array
+    covariance: Array
+    rows_at: Callable[[LikelihoodRows, Array], Array]
+
+    def on(self, grid: Grid, rows: LikelihoodRows) -> Integrand:
+        """What is integrated on a common grid."""
+        prior = self.mean, self.covariance
+        return Integrand(grid, self.rows_at(rows, grid.nodes[0]), grid.weights(*prior), grid.margins(*prior))
+
+
+def posterior(
+    items: ScoringItems, rows: LikelihoodRows, answered: Answered, target: Target, grid: Grid, workers: Workers
+) -> Moments:
+    """Moments of all examinees: on the common grid, on finer ones, and the last few on grids of their own."""
+    found = integrate(rows, answered, target.group, target.on(grid, rows), workers)
+    left = np.flatnonzero(misfits(found, grid))
+    while left.size > FEW and (finer := grid.finer()) is not None:
+        grid, some = finer, answered.of(left)
+        part, own = LikelihoodRows.of(items, some), replace(target, group=target.group[left])
+        better = integrate(part, some, own.group, own.on(grid, part), workers)
+        found.put(left, better)
+        left = left[misfits(better, grid)]
+    for person in left:
+        found.put(np.array([person]), _own_grid(items, answered, target, found, int(person), workers))
+    return found
+
+
+def _own_grid(
+    items: ScoringItems, answered: Answered, target: Target, found: Moments, person: int, workers: Workers
+) -> Moments:
+    """One examinee on a grid that follows the posterior: eight SDs to either side of the mean found last."""
+    one = answered.of(np.array([person]))
+    rows, g = LikelihoodRows.of(items, one), target.group[person : person + 1]
+    own = replace(target, group=np.zeros(1, np.int32), mean=target.mean[g], covariance=target.covariance[g])
+    prior_sd = np.sqrt(np.diagonal(own.covariance[0]))
+    centre, sd = found.mean[person], np.sqrt(np.maximum(found.variance[person], (1e-4 * prior_sd) ** 2))
+    for _ in range(ROUNDS):
+        nodes = np.linspace(centre - OWN_REACH * sd, centre + OWN_REACH * sd, OWN_NODES, axis=1)
+        grid = Grid.of_nodes(nodes[None])
+        better = integrate(rows, one, own.group, own.on(grid, rows), workers)
+        if not misfits(better, grid)[0]:
+            break
+        centre = better.mean[0]
+        # at an edge the SD found is too small, on a coarse grid too large or zero
+        sd = np.clip(np.sqrt(np.maximum(better.variance[0], 0.0)), 0.1 * sd, 2.0 * sd)
+    return better

@@ -1,0 +1,253 @@
+"""Scores of examinees: from a response table to one row per examinee."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.calibrate.workers import Workers
+from concal.errors import DataError
+from concal.score.estimate import Estimator, Level, Method, Variances
+from concal.score.items import INDEPENDENT_DRAWS, ScoringItems
+from concal.score.plausible import person_keys, plausible_values
+from concal.score.prior import Abilities, Prior, Priors, named_priors, priors_of
+from concal.score.reporting import reported_scores
+from concal.score.responses import Examinees
+from concal.score.rows import Answered
+from concal.spec import ReportedScore, Spec
+
+Array = npt.NDArray[np.float64]
+CHUNK = 8_000_000
+"""Responses scored at a time; what holds them and their examinees' sums takes some 500 MB with 100 draws."""
+LOOSE = 24
+"""A score that is no atom has a likelihood row of its own: it costs the memory of so many responses."""
+LEVELS = ("mean", "soft", "draws")
+METHODS = ("eap", "map", "ml", "wle")
+
+
+@dataclass(frozen=True)
+class ScoringBank:
+    """All that scoring needs of one version of a bank.
+
+    Attributes
+    ----------
+    items : ScoringItems
+    abilities : Abilities
+    spec : Spec
+    """
+
+    items: ScoringItems
+    abilities: Abilities
+    spec: Spec
+
+    @property
+    def reporting(self) -> Mapping[str, ReportedScore]:
+        """How theta becomes a reported score."""
+        return self.spec.reporting
+
+
+@dataclass(frozen=True)
+class ScoreOptions:
+    """How to score.
+
+    Attributes
+    ----------
+    method : "eap", "map", "ml" or "wle"
+    items : "mean", "soft" or "draws", or None
+        Item uncertainty; None: "soft" with eap, "mean" with the others.
+    prior : str or Prior
+        "all" (the distribution of all periods), the name of a period, or a distribution.
+    draws : int
+        How many draws of the items, for items = "draws".
+    seed : int
+        Of plausible values.
+    threads : int
+    """
+
+    method: Method = "eap"
+    items: Level | None = None
+    prior: str | Prior = "all"
+    draws: int = 100
+    seed: int = 20264
+    threads: int = field(default_factory=lambda: _cores())
+
+    @property
+    def level(self) -> Level:
+        """The level of item uncertainty in force."""
+        return self.items or ("soft" if self.method == "eap" else "mean")
+
+    def check(self, bank: ScoringBank) -> None:
+        """Refuse what cannot be done, before any work."""
+        if self.method not in METHODS:
+            raise DataError(f"method must be one of {', '.join(METHODS)}, not {self.method!r}")
+        if self.items is not None and self.items not in LEVELS:
+            raise DataError(f"items must be one of {', '.join(LEVELS)}, not {self.items!r}")
+        if self.level == "soft" and self.method != "eap":
+            raise DataError(
+                f'items = "soft" averages likelihoods and has no information function, so {self.method} cannot use it; '
+                'take items = "mean" or "draws"'
+            )
+        if self.level == "draws":
+            check_draws(bank.items, self.draws, "draws")
+
+
+def check_draws(items: ScoringItems, wanted: int, what: str) -> None:
+    """Two draws at least, and not more than there are."""
+    most = items.n_joint if items.joint else INDEPENDENT_DRAWS
+    if not 2 <= wanted <= most:
+        kind = "joint draws" if items.joint else "independent draws"
+        raise DataError(f"{what} must be from 2 to {most}, the {kind} there are, not {wanted}")
+
+
+def _cores() -> int:
+    import os
+
+    return os.cpu_count() or 1
+
+
+def spread_draws(items: ScoringItems, n: int) -> npt.NDArray[np.int64]:
+    """n of the draws there are, evenly spread over the chains."""
+    most = items.n_joint if items.joint else INDEPENDENT_DRAWS
+    return np.asarray(np.linspace(0, most - 1, n).round(), dtype=np.int64)
+
+
+def score_examinees(bank: ScoringBank, people: Examinees, options: ScoreOptions) -> pl.DataFrame:
+    """One row per examinee; the columns are those of `Version.score`."""
+    options.check(bank)
+    priors = examinee_priors(bank, people, options.prior)
+    workers = Workers(options.threads)
+    try:
+        draws = spread_draws(bank.items, options.draws)
+        estimator = Estimator(bank.items, priors, options.method, options.level, draws, workers)
+        frames = [
+            _frame(bank, people, (lo, hi), priors, estimator.estimate(part, priors.group[lo:hi]), options)
+            for lo, hi in chunks(bank.items, people.answered)
+            for part in [people.answered.part(lo, hi)]
+        ]
+    finally:
+        workers.close()
+    return pl.concat(frames)
+
+
+def draw_plausible_values(
+    bank: ScoringBank, people: Examinees, n: int, options: ScoreOptions, *, per_draw: int = 1
+) -> pl.DataFrame:
+    """Plausible values as a long table: person_id, pv, item_draw, theta_D."""
+    check_draws(bank.items, n, "plausible values")
+    if per_draw < 1:
+        raise DataError(f"per_draw must be at least 1, not {per_draw}")
+    priors = examinee_priors(bank, people, options.prior)
+    draws = np.repeat(spread_draws(bank.items, n), per_draw)
+    workers, frames = Workers(options.threads), []
+    keys = person_keys(people.person_ids.to_list(), options.seed)
+    try:
+        estimator = Estimator(bank.items, priors, "eap", "draws", draws, workers)
+        for lo, hi in chunks(bank.items, people.answered):
+            sets = plausible_values(estimator, people.answered.part(lo, hi), priors.group[lo:hi], keys[lo:hi])
+            values = np.stack(list(sets), axis=1)  # (persons, sets, D)
+            size = values.shape[:2]
+            columns = {f"theta_{d}": values[:, :, k].ravel() for k, d in enumerate(bank.items.dimensions)}
+            frames.append(
+                pl.DataFrame(
+                    {
+                        "person_id": people.person_ids[lo:hi].gather(np.repeat(np.arange(size[0]), size[1])),
+                        "pv": np.tile(np.arange(1, size[1] + 1), size[0]),
+                        "item_draw": np.tile(draws, size[0]),
+                        **columns,
+                    }
+                )
+            )
+    finally:
+        workers.close()
+    return pl.concat(frames)
+
+
+def examinee_priors(bank: ScoringBank, people: Examinees, prior: str | Prior) -> Priors:
+    """Each examinee's prior: the one their column names, or the one for all."""
+    n = people.person_ids.len()
+    if people.prior is None:
+        return priors_of([prior], np.zeros(n, np.int32), bank.abilities, bank.items.dimensions)
+    names, group = named_priors(people.prior.to_list(), people.person_ids.to_list(), bank.abilities)
+    return priors_of(names, group, bank.abilities, bank.items.dimensions)
+
+
+def chunks(items: ScoringItems, answered: Answered) -> Iterator[tuple[int, int]]:
+    """Examinees lo..hi that fit into memory together, at least one and never a part of one."""
+    loose = np.zeros(len(items.item_ids), dtype=bool)
+    for g in items.groups:
+        loose[g.first : g.first + g.n_items] = g.model.levels > 0
+    cost = np.concatenate([[0], np.cumsum(1 + LOOSE * loose[answered.item])])[answered.start]
+    cost = cost + 8 * np.arange(cost.size)
+    lo, n = 0, answered.n_persons
+    while lo < n:
+        hi = max(lo + 1, int(np.searchsorted(cost, cost[lo] + CHUNK, side="right")) - 1)
+        yield lo, min(hi, n)
+        lo = min(hi, n)
+    if not n:
+        yield 0, 0
+
+
+def _frame(
+    bank: ScoringBank,
+    people: Examinees,
+    span: tuple[int, int],
+    priors: Priors,
+    found: Variances,
+    options: ScoreOptions,
+) -> pl.DataFrame:
+    """The table of examinees lo..hi."""
+    lo, hi = span
+    dimensions = bank.items.dimensions
+    counts = people.counts(bank.items, lo, hi)
+    level = {"mean": "mean", "soft": "soft", "draws": "joint draws" if bank.items.joint else "independent draws"}
+    columns: dict[str, object] = {
+        "person_id": people.person_ids[lo:hi],
+        "n_responses": counts.sum(axis=1),
+        **({"n_unknown": people.n_unknown[lo:hi]} if people.n_unknown is not None else {}),
+        "prior": pl.Series(priors.names, dtype=pl.String).gather(priors.group[lo:hi]),
+        "items": pl.repeat(level[options.level], hi - lo, dtype=pl.String, eager=True),
+    }
+    uses_prior = options.method in ("eap", "map")
+    sd = np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
+    for k, d in enumerate(dimensions):
+        columns[f"theta_{d}"] = found.theta[:, k]
+        columns[f"se_{d}"] = sd[:, k]
+        for part in ("measurement", "items", "link"):
+            value = getattr(found, part)
+            columns[f"se_{part}_{d}"] = np.full(hi - lo, np.nan) if value is None else np.sqrt(value[:, k])
+        columns[f"n_{d}"] = counts[:, k]
+        columns[f"flag_{d}"] = _flags(found.theta[:, k], counts[:, k], uses_prior)
+    for k, right in enumerate(dimensions):
+        for l, left in enumerate(dimensions[:k]):
+            columns[f"correlation_{left}_{right}"] = found.covariance[:, l, k] / (sd[:, l] * sd[:, k])
+    columns |= reported_scores(bank.reporting, dimensions, found.theta, found.covariance)
+    return pl.DataFrame(columns).with_columns(pl.selectors.float().fill_nan(None))
+
+
+def _flags(theta: Array, n: npt.NDArray[np.int64], uses_prior: bool) -> pl.Series:
+    """What to know about an estimate: no response behind it (then it is the prior's), or not finite."""
+    text = np.where(n == 0, "prior" if uses_prior else "no responses", "")
+    text = np.where(np.isinf(theta), "not finite", text)
+    return pl.Series(text.tolist(), dtype=pl.String).replace({"": None})
+
+
+def variance_shares(scores: pl.DataFrame) -> pl.DataFrame:
+    """The parts of the variance over all examinees of a score table, one row per dimension.
+
+    Means of the squared standard errors; rows without a finite estimate are left out.
+    """
+    rows = []
+    for name in [c.removeprefix("theta_") for c in scores.columns if c.startswith("theta_")]:
+        used = scores.filter(pl.col(f"se_{name}").is_not_null())
+        total = used[f"se_{name}"].pow(2).mean()
+        row: dict[str, object] = {"dimension": name, "examinees": used.height, "variance": total}
+        for part in ("measurement", "items", "link"):
+            value = used[f"se_{part}_{name}"].pow(2).mean()
+            row[part] = value
+            row[f"share_{part}"] = None if value is None or not total else value / total  # type: ignore[operator]
+        rows.append(row)
+    return pl.DataFrame(rows, infer_schema_length=None)

@@ -1,0 +1,165 @@
+"""Scores from a bank on disk: every version its own, files whole, odd tables."""
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from concal.bank.bank import Bank
+from concal.bank.exchange.scores import ScoreRequest, score_file
+from concal.cli import app
+from concal.errors import ConcalError, DataError
+from concal.score.prior import Prior
+from concal.score.score import ScoreOptions
+from concal.spec import Spec
+
+from ..bank.programme import SPEC, fake_calibrator, items_table, responses_table
+
+REPORTING = {
+    "reading": {"slope": 20, "intercept": 100, "min": 10, "max": 160, "round": 5},
+    "overall": {"weights": {"reading": 0.5, "writing": 0.5}, "slope": 10, "intercept": 50},
+}
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory):
+    spec = Spec.parse({**SPEC.model_dump(exclude_none=True), "reporting": REPORTING})
+    made = Bank.create(tmp_path_factory.mktemp("scores") / "bank", spec)
+    made.add("P1", responses_table("P1"), items_table(), calibrator=fake_calibrator)
+    made.add("P2", responses_table("P2", first=4), items_table(), calibrator=fake_calibrator)
+    made.release("spring")
+    return made
+
+
+@pytest.fixture
+def responses():
+    return responses_table("new", n=6, persons=40, seed=9)
+
+
+def test_columns(bank, responses):
+    table = bank.score(responses)
+    assert table.columns == [
+        "person_id", "n_responses", "prior", "items",
+        "theta_reading", "se_reading", "se_measurement_reading", "se_items_reading", "se_link_reading", "n_reading",
+        "flag_reading",
+        "theta_writing", "se_writing", "se_measurement_writing", "se_items_writing", "se_link_writing", "n_writing",
+        "flag_writing",
+        "correlation_reading_writing", "score_reading", "se_score_reading", "score_overall", "se_score_overall",
+    ]  # fmt: skip
+    assert table["person_id"].is_sorted()
+    assert table["n_responses"].unique().to_list() == [12]
+
+
+def test_reported_scores(bank, responses):
+    table = bank.score(responses, items="mean")
+    theta = table["theta_reading"].to_numpy()
+    np.testing.assert_allclose(table["score_reading"], np.clip(5 * np.floor((20 * theta + 100) / 5 + 0.5), 10, 160))
+    np.testing.assert_allclose(table["se_score_reading"], 20 * table["se_reading"].to_numpy())
+    np.testing.assert_allclose(table["score_overall"], 50 + 5 * (theta + table["theta_writing"].to_numpy()), rtol=1e-12)
+    a, b, r = (table[c].to_numpy() for c in ("se_reading", "se_writing", "correlation_reading_writing"))
+    np.testing.assert_allclose(table["se_score_overall"], 5 * np.sqrt(a**2 + b**2 + 2 * r * a * b))
+
+
+def test_a_release_keeps_its_scores(bank, responses, tmp_path):
+    before = bank.at("spring").score(responses, items="draws", draws=10)
+    bank.add("P3", responses_table("P3", first=2), items_table(), calibrator=fake_calibrator)
+    assert bank.at("spring").score(responses, items="draws", draws=10).equals(before)
+    assert not bank.score(responses, items="draws", draws=10).equals(before)
+
+
+def test_priors(bank, responses):
+    everybody, one = bank.score(responses), bank.score(responses, prior="P2")
+    given = bank.score(responses, prior=Prior([0.0, 0.0], [[1.0, 0.3], [0.3, 1.0]]))
+    assert everybody["prior"][0] == "all periods"
+    assert one["prior"][0] == "P2"
+    assert given["prior"][0] == "given"
+    named = responses.with_columns(pl.lit("P2").alias("season"))
+    assert bank.score(named, prior_column="season").equals(one)
+    torn = named.with_columns(season=pl.when(pl.int_range(pl.len()) == 0).then(pl.lit("P1")).otherwise("season"))
+    with pytest.raises(DataError, match="several priors"):
+        bank.score(torn, prior_column="season")
+    with pytest.raises(DataError, match=r"shape \(1,\)"):
+        bank.score(responses, prior=Prior([0.0], [[1.0]]))
+
+
+def test_unknown_items(bank, responses):
+    strange = pl.DataFrame(
+        {"person_id": ["x1", responses["person_id"][0]], "item_id": ["zz", "zz"], "score": [1.0, 0.0]}
+    )
+    both = pl.concat([responses, strange])
+    with pytest.raises(DataError, match=r"1 item the bank does not know, 2 rows: 'zz'"):
+        bank.score(both)
+    table = bank.score(both, unknown="ignore")
+    assert table["n_unknown"].sum() == 2
+    lonely = table.filter(pl.col("person_id") == "x1").row(0, named=True)
+    assert lonely["n_responses"] == 0
+    assert lonely["flag_reading"] == "prior"
+
+
+def test_bad_tables(bank, responses):
+    with pytest.raises(DataError, match="several responses"):
+        bank.score(pl.concat([responses, responses.head(2)]))
+    with pytest.raises(DataError, match="must be 0 or 1"):
+        bank.score(responses.with_columns(score=pl.lit(7.0)))
+    with pytest.raises(DataError, match="missing column 'item_id'"):
+        bank.score(responses.drop("item_id"))
+    with pytest.raises(DataError, match="no rows"):
+        bank.score(responses.head(0))
+
+
+def test_wide_tables(bank, responses):
+    wide = responses.pivot("item_id", index="person_id", values="score")
+    silent = wide.head(1).with_columns(pl.lit("nobody").alias("person_id"), pl.exclude("person_id") * None)
+    table = bank.score(pl.concat([wide, silent.cast(wide.schema)]), wide=True)
+    assert table.filter(pl.col("person_id") != "nobody").equals(bank.score(responses))
+    assert table.filter(pl.col("person_id") == "nobody")["flag_writing"].to_list() == ["prior"]
+
+
+def test_large_files_are_scored_piece_by_piece(bank, responses, tmp_path):
+    shuffled = responses.sample(fraction=1.0, shuffle=True, seed=1).with_columns(pl.lit("P2").alias("season"))
+    for kind in ("csv", "parquet"):
+        source = tmp_path / f"responses.{kind}"
+        shuffled.write_csv(source) if kind == "csv" else shuffled.write_parquet(source)
+        for out in ("csv", "parquet"):
+            to = tmp_path / f"{kind}.{out}"
+            request = ScoreRequest(ScoreOptions(), prior_column="season")
+            done = score_file(bank.scoring(), source, to, request, large=0, piece=100)
+            assert done.rows == 40
+            read = pl.read_csv(to) if out == "csv" else pl.read_parquet(to)
+            expected = bank.score(responses, prior="P2")
+            assert read["person_id"].to_list() == expected["person_id"].to_list()
+            np.testing.assert_allclose(read["theta_reading"], expected["theta_reading"], atol=1e-7)
+    assert sorted(p.name for p in tmp_path.iterdir() if p.name.startswith(".")) == []
+
+
+def test_nothing_is_half_written(bank, responses, tmp_path):
+    bad = pl.concat([responses, responses.tail(1).with_columns(score=pl.lit(9.0), item_id=pl.lit("v09"))])
+    source, to = tmp_path / "r.csv", tmp_path / "scores.csv"
+    bad.write_csv(source)
+    for large in (0, 10**9):
+        with pytest.raises(ConcalError, match="9"):
+            score_file(bank.scoring(), source, to, ScoreRequest(), large=large, piece=100)
+        assert [p.name for p in tmp_path.iterdir()] == ["r.csv"]
+    with pytest.raises(DataError, match=r"\.csv or \.parquet"):
+        score_file(bank.scoring(), source, tmp_path / "scores.txt", ScoreRequest())
+
+
+def test_command(bank, responses, tmp_path):
+    source, to = tmp_path / "r.csv", tmp_path / "scores.parquet"
+    responses.write_csv(source)
+    run = CliRunner().invoke
+    result = run(app, ["score", str(bank.path), str(source), "--to", str(to), "--at", "spring"])
+    assert result.exit_code == 0, result.output
+    assert pl.read_parquet(to).equals(bank.at("spring").score(responses))
+    result = run(app, ["score", str(bank.path), str(source), "--plausible-values", "3", "--to", str(to)])
+    assert result.exit_code == 0, result.output
+    assert pl.read_parquet(to).height == 3 * 40
+    result = run(app, ["score", str(bank.path), str(source), "--json", "--method", "wle"])
+    assert '"theta_reading"' in result.output
+
+
+def test_plausible_values_do_not_depend_on_who_else_is_there(bank, responses):
+    every = bank.plausible_values(responses, 3)
+    one = responses["person_id"][0]
+    alone = bank.plausible_values(responses.filter(pl.col("person_id") == one), 3)
+    assert alone.equals(every.filter(pl.col("person_id") == one))

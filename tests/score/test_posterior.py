@@ -1,0 +1,138 @@
+"""Quadrature against a dense grid, for every response model and up to three dimensions."""
+
+import numpy as np
+import pytest
+from worlds import MODELS, brute_force, make_bank, people, simulate
+
+from concal.calibrate.workers import Workers
+from concal.score import kernels
+from concal.score.grid import common_grid
+from concal.score.items import posterior_points
+from concal.score.prior import Prior
+from concal.score.rows import Answered, LikelihoodRows
+from concal.score.score import ScoreOptions, score_examinees
+
+
+def columns(frame, name, D):
+    return np.stack([frame[f"{name}_dim{k}"].to_numpy() for k in range(D)], axis=1)
+
+
+def agrees(bank, answered, persons, tolerance=1e-6, **dense):
+    D = len(bank.items.dimensions)
+    found = score_examinees(bank, people(answered), ScoreOptions(items="mean"))
+    for p in persons:
+        mean, covariance = brute_force(bank, answered, p, **dense)
+        sd = np.sqrt(np.diag(covariance))
+        np.testing.assert_allclose(columns(found, "theta", D)[p], mean, atol=tolerance)
+        np.testing.assert_allclose(columns(found, "se", D)[p], sd, atol=tolerance)
+        for k in range(D):
+            for l in range(k):
+                r = found[f"correlation_dim{l}_dim{k}"][p]
+                assert r == pytest.approx(covariance[k, l] / sd[k] / sd[l], abs=10 * tolerance)
+
+
+@pytest.mark.parametrize(("model", "categories"), MODELS)
+def test_one_dimension(model, categories):
+    bank = make_bank([(model, categories)], n_items=12)
+    _, answered = simulate(bank, 30, 6)
+    agrees(bank, answered, range(30), per_axis=800)
+
+
+@pytest.mark.parametrize(("model", "categories"), MODELS)
+def test_two_dimensions(model, categories):
+    bank = make_bank([(model, categories), ("2pl", None)], dimensions=2)
+    _, answered = simulate(bank, 6, 5)
+    agrees(bank, answered, range(3), per_axis=160)
+
+
+def test_three_dimensions_and_all_models():
+    bank = make_bank(MODELS, dimensions=3)
+    _, answered = simulate(bank, 3, 2)
+    agrees(bank, answered, range(3), per_axis=44)
+
+
+def test_narrow_posteriors_get_finer_grids():
+    """Hundreds of precise responses: the common grid's spacing is many posterior SDs."""
+    bank = make_bank([("beta", None)], n_items=400)
+    theta, answered = simulate(bank, 60, 400)
+    found = score_examinees(bank, people(answered), ScoreOptions(items="mean"))
+    assert found["se_dim0"].max() < 0.08
+    for p in (0, 30, 59):
+        centre, width = found["theta_dim0"][p], 10 * found["se_dim0"][p]
+        mean, covariance = brute_force(bank, answered, p, per_axis=400, centre=[centre], width=[width])
+        assert found["theta_dim0"][p] == pytest.approx(mean[0], abs=1e-6)
+        assert found["se_dim0"][p] == pytest.approx(np.sqrt(covariance[0, 0]), abs=1e-6)
+    assert np.abs(found["theta_dim0"].to_numpy() - theta[:, 0]).max() < 0.4
+
+
+def test_one_narrow_examinee_gets_a_grid_of_their_own():
+    bank = make_bank([("beta", None)], n_items=400)
+    _, answered = simulate(bank, 1, 400)
+    found = score_examinees(bank, people(answered), ScoreOptions(items="mean"))
+    mean, covariance = brute_force(bank, answered, 0, per_axis=400, centre=[found["theta_dim0"][0]], width=[0.8])
+    assert found["theta_dim0"][0] == pytest.approx(mean[0], abs=1e-6)
+    assert found["se_dim0"][0] == pytest.approx(np.sqrt(covariance[0, 0]), abs=1e-6)
+
+
+def test_examinees_beyond_the_grid():
+    """A prior that is wrong by far: the posterior lies at the grid's edge or beyond."""
+    bank = make_bank([("2pl", None)], n_items=300)
+    theta = np.full((2, 1), 5.0)
+    _, answered = simulate(bank, 2, 300, theta=theta)
+    prior = Prior([0.0], [[0.3**2]])
+    found = score_examinees(bank, people(answered), ScoreOptions(items="mean", prior=prior))
+    for p in range(2):
+        mean, covariance = brute_force(
+            bank, answered, p, mean=np.zeros(1), covariance=np.array([[0.09]]), per_axis=900, width=[6.0]
+        )
+        assert found["theta_dim0"][p] == pytest.approx(mean[0], abs=1e-6)
+        assert found["se_dim0"][p] == pytest.approx(np.sqrt(covariance[0, 0]), abs=1e-6)
+
+
+def test_compiled_exponential():
+    x = np.concatenate([np.linspace(-59.99, 0.0, 10001), [-60.1, -700.0, -1e300, -np.inf]])
+    L = x[None].copy()
+    logs = kernels.likelihoods(L, np.zeros(L.shape), np.empty(x.size))
+    assert logs == 0.0
+    np.testing.assert_allclose(L[0, :10001], np.exp(x[:10001]), rtol=2e-15)
+    assert (L[0, 10001:] == 0).all()
+
+
+def test_same_numbers_whatever_the_threads():
+    bank = make_bank(MODELS, dimensions=2, sd=0.3, n_draws=8)
+    _, answered = simulate(bank, 700, 3)
+    for level in ("mean", "soft", "draws"):
+        one, two = (
+            score_examinees(bank, people(answered), ScoreOptions(items=level, draws=4, threads=t)) for t in (1, 3)
+        )
+        assert one.equals(two)
+
+
+def test_soft_rows_average_over_the_posterior():
+    bank = make_bank([("2pl", None), ("gpcm", 4), ("ordered_beta", None)], sd=0.5)
+    item = np.array([0, 8, 9, 16, 17], dtype=np.int32)
+    score = np.array([1.0, 2.0, 0.0, 1.0, 0.37])
+    answered = Answered(np.array([0, 5]), item, score)
+    rows = LikelihoodRows.of(bank.items, answered)
+    nodes = common_grid(bank.abilities.mean, bank.abilities.covariance).nodes[0]
+    workers = Workers(1)
+    table = rows.soft_table(nodes, workers)
+    rng = np.random.default_rng(3)
+    for r in range(5):
+        g = next(g for g in bank.items.groups if g.first <= item[r] < g.first + g.n_items)
+        j, n = item[r] - g.first, 50_000
+        xi = rng.multivariate_normal(g.mean[j], g.covariance[j], n)
+        for q in (10, 20, 30):
+            exact = np.mean(np.exp(g.model.log_likelihood(np.full(n, score[r]), np.full(n, nodes[0, q]), xi)))
+            got = np.exp(table[rows.rows[r], q])
+            assert got == pytest.approx(exact, rel=0.02, abs=2e-3)
+
+
+def test_posterior_points_have_the_posteriors_moments():
+    rng = np.random.default_rng(1)
+    root = rng.normal(size=(3, 4, 4))
+    mean, covariance = rng.normal(size=(3, 4)), root @ root.transpose(0, 2, 1)
+    points = posterior_points(mean, covariance)
+    np.testing.assert_allclose(points.mean(axis=1), mean, atol=1e-10)
+    off = points - mean[:, None]
+    np.testing.assert_allclose(np.einsum("jra,jrb->jab", off, off) / points.shape[1], covariance, atol=1e-9)
