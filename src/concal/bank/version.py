@@ -46,6 +46,7 @@ from concal.data.read import Table
 from concal.errors import BankError, first_few
 from concal.link.result import Link
 from concal.score.estimate import Level, Method
+from concal.score.information import Information, information
 from concal.score.prior import Prior
 from concal.score.responses import Unknown, read_examinees
 from concal.score.score import ScoreOptions, ScoringBank, draw_plausible_values, score_examinees
@@ -362,6 +363,25 @@ class Version:
         bank = self.scoring()
         people = read_examinees(responses, bank.items, bank.spec, wide=wide, prior_column=prior_column, unknown=unknown)
         return draw_plausible_values(bank, people, n, ScoreOptions(prior=prior, seed=seed), per_draw=per_draw)
+
+    def information(
+        self, ids: Iterable[str] | None = None, *, theta: Iterable[float] | None = None, draws: int = 100
+    ) -> Information:
+        """What items measure taken together as one test, with bands from the draws of the items.
+
+        Parameters
+        ----------
+        ids
+            Default: the whole bank.
+        theta
+            Where; default -4 to 4.
+        draws
+            How many draws of the items.
+        """
+        ready = self.scoring()
+        asked = None if ids is None else [ids] if isinstance(ids, str) else list(ids)
+        at = None if theta is None else list(theta)
+        return information(ready.items, ready.abilities, ids=asked, theta=at, draws=draws)
 
     # what checks need to know
 

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from concal.cli.bank import BankArgument
-from concal.cli.look import AtOption
-from concal.cli.show import JsonOption, print_warnings, show_table
-
-FEW_ROWS = 20
+from concal.cli import views
+from concal.cli.bank import AtOption, BankArgument, open_version
+from concal.cli.show import FullOption, JsonOption, ToOption, print_warnings, show_table
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("score")(score)
+    for command in (score, information):
+        app.command(command.__name__)(command)
 
 
 def score(
@@ -45,6 +45,7 @@ def score(
     per_draw: Annotated[int, typer.Option("--per-draw", help="Plausible values per draw of the items.")] = 1,
     seed: Annotated[int, typer.Option("--seed", help="Of plausible values.")] = 20264,
     wide: Annotated[bool, typer.Option("--wide", help="One column per item.")] = False,
+    full: FullOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Scores of examinees on the bank's metric: one row each, with standard errors and what they are made of.
@@ -54,7 +55,6 @@ def score(
     Example: concal score bank responses.csv --at fall-2026 --items draws --to scores.csv
     """
     from concal.bank.exchange.scores import ScoreRequest, score_file
-    from concal.cli.look import open_version
     from concal.score.score import ScoreOptions
 
     options = ScoreOptions(method, items, prior, draws, seed)  # type: ignore[arg-type]
@@ -71,8 +71,46 @@ def score(
     if to is None:
         table, warnings = request.table(ready, responses)
         print_warnings(warnings)
-        show_table(table, title="Scores", as_json=as_json, max_rows=FEW_ROWS)
+        show_table(table, scores_view(table.columns), full=full, as_json=as_json)
         return
     done = score_file(ready, responses, to, request)
     print_warnings(done.warnings)
     typer.echo(f"{done.rows:,} rows written to {to}", err=True)
+
+
+def scores_view(columns: list[str]) -> views.View:
+    """What the terminal shows of a score table: estimates, standard errors and reported scores."""
+    dimensions = [c.removeprefix("theta_") for c in columns if c.startswith("theta_")]
+    scores = [c for c in columns if c.startswith("score_")]
+    shown = [*(f"{kind}_{d}" for d in dimensions for kind in ("theta", "se")), *scores]
+    return replace(views.SCORES, shown=(*views.SCORES.shown, *shown))
+
+
+def information(
+    bank: BankArgument,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Only these, as one test.")] = None,
+    theta: Annotated[list[float] | None, typer.Option("--theta", help="Where; may be given several times.")] = None,
+    per_item: Annotated[bool, typer.Option("--items", help="Where each item measures best instead.")] = False,
+    draws: Annotated[int, typer.Option("--draws", help="Draws of the items behind the bands.")] = 100,
+    at: AtOption = None,
+    full: FullOption = False,
+    to: ToOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """What items measure, where and how well: information, SEM and reliability, with bands from the items' draws.
+
+    Example: concal information bank item-17 item-18 --theta 0 --theta 1
+    """
+    from concal.data.findings import counted
+
+    found = open_version(bank, at).information(ids or None, theta=theta or None, draws=draws)
+    if per_item:
+        show_table(found.items, views.ITEM_INFORMATION, full=full, as_json=as_json, to=to)
+        return
+    show_table(found.curves, views.INFORMATION, full=full, as_json=as_json, to=to)
+    if to is None and not as_json:
+        for row in found.tests.iter_rows(named=True):
+            typer.echo(
+                f"{row['dimension']}: {counted(row['n_items'], 'item')}, marginal reliability {row['reliability']:.3f} "
+                f"({row['reliability_low']:.3f} to {row['reliability_high']:.3f})"
+            )

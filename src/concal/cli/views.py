@@ -40,6 +40,8 @@ class View:
         Columns that say which row it is; their ids are never cut.
     order : tuple of str
         Sorted by these, numbers inside ids as numbers (C3 before C12); () leaves the table's own order.
+    further : tuple of str
+        Types in JSON of columns that have no line here.
     """
 
     title: str
@@ -48,6 +50,7 @@ class View:
     shown: tuple[str, ...]
     keys: tuple[str, ...] = ("item_id",)
     order: tuple[str, ...] = field(default=())
+    further: tuple[str, ...] = (NUMBER,)
 
     def headings(self) -> dict[str, str]:
         """Headings by column."""
@@ -67,7 +70,7 @@ class View:
             "type": "object",
             "properties": properties,
             "required": list(self.keys),
-            "additionalProperties": {"type": [NUMBER, "null"]},
+            "additionalProperties": {"type": [*self.further, "null"]},
         }
         return {"type": "array", "items": row}
 
@@ -485,6 +488,55 @@ FIT_PAIRS = View(
     },
     ("item_id", "other_id", "period", "q3", "q_value", "n_common"),
     keys=("item_id", "other_id", "period"),
+SCORES = View(
+    "Scores",
+    "nobody to score",
+    {
+        "person_id": Column(TEXT, "id of the examinee", "examinee"),
+        "n_responses": Column(WHOLE, "responses that count", "responses"),
+        "n_unknown": Column(WHOLE, "responses to items the bank does not know, ignored", "unknown"),
+        "prior": Column(TEXT, "whose ability distribution is the prior: a period's, all periods', or a given one"),
+        "items": Column(TEXT, "item uncertainty: mean, soft, joint draws or independent draws"),
+        "pv": Column(WHOLE, "number of the plausible value"),
+        "item_draw": Column(WHOLE, "draw of items and links behind the plausible value"),
+    },
+    ("person_id", "pv", "n_responses"),
+    keys=("person_id",),
+    further=(NUMBER, TEXT),
+)
+_INFORMATION = {
+    "dimension": _DIMENSION,
+    "theta": Column(NUMBER, "ability on the reference metric", "theta", 2),
+    "information": Column(NUMBER, "Fisher information of the items together, mean over draws", "information", 2),
+    "information_low": Column(NUMBER, "5 % quantile over draws of the items", "5 %", 2),
+    "information_high": Column(NUMBER, "95 % quantile", "95 %", 2),
+    "sem": Column(NUMBER, "standard error of measurement, 1 / sqrt(information)", "SEM", 3),
+    "sem_low": Column(NUMBER, "5 % quantile of the SEM"),
+    "sem_high": Column(NUMBER, "95 % quantile of the SEM"),
+    "reliability": Column(NUMBER, "conditional reliability in the population of all periods", "reliability", 3),
+    "reliability_low": Column(NUMBER, "5 % quantile of the reliability"),
+    "reliability_high": Column(NUMBER, "95 % quantile of the reliability"),
+}
+INFORMATION = View(
+    "Information",
+    "no items",
+    _INFORMATION,
+    ("dimension", "theta", "information", "information_low", "information_high", "sem", "reliability"),
+    keys=("dimension", "theta"),
+)
+ITEM_INFORMATION = View(
+    "Items at their best",
+    "no items",
+    {
+        "item_id": _ITEM,
+        "dimension": _DIMENSION,
+        "at_theta": Column(NUMBER, "where the item measures best", "at theta", 2),
+        "information": Column(NUMBER, "information there, mean over draws", "information", 3),
+        "information_low": Column(NUMBER, "5 % quantile over draws", "5 %", 3),
+        "information_high": Column(NUMBER, "95 % quantile", "95 %", 3),
+    },
+    ("item_id", "dimension", "at_theta", "information", "information_low", "information_high"),
+    order=("item_id",),
 )
 VIEWS: dict[str, View] = {
     "items": ITEMS,
@@ -500,5 +552,8 @@ VIEWS: dict[str, View] = {
     "history": HISTORY,
     "acts": ACTS,
     "doctor": DOCTOR,
+    "score": SCORES,
+    "information": INFORMATION,
+    "information-items": ITEM_INFORMATION,
 }
 """Tables by the name ``concal schema`` knows them under: their command's."""

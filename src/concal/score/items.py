@@ -111,9 +111,10 @@ class ScoringItems:
 
         An item's independent draws come from a stream of its own, so they do not depend on what else is asked for.
         """
-        return [self._group_draw(g, s, items) for g, items in zip(self.groups, wanted, strict=True)]
+        return [self.group_draw(g, s, items) for g, items in zip(self.groups, wanted, strict=True)]
 
-    def _group_draw(self, g: GroupItems, s: int, items: npt.NDArray[np.int64]) -> Array:
+    def group_draw(self, g: GroupItems, s: int, items: npt.NDArray[np.int64]) -> Array:
+        """Draw s of some items of one group."""
         if g.draws is not None:
             return np.asarray(g.draws[s][items], dtype=np.float64)
         if not items.size:

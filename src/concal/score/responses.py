@@ -62,47 +62,53 @@ def read_examinees(
 ) -> Examinees:
     """Read and check a response table.
 
-    Examinees without a response (empty rows of a wide table, or nothing but unknown items) are kept.
+    Examinees without a response (rows without a score, or nothing but unknown items) are kept.
     """
-    table = read_table(source, text_only=True, what="responses")
-    named = None
-    if prior_column is not None:
-        check_columns(table, [prior_column], "responses")
-        person = table.columns[0] if wide else "person_id"
-        check_columns(table, [person], "responses")
-        named = table.select(
-            id_text(table[person], "responses").alias("person_id"),
-            id_text(table[prior_column], "responses").alias("prior"),
-        ).unique(maintain_order=True)
-        table = table.drop(prior_column)
-    return index_examinees(read_responses(table, wide=wide), items, spec, named, unknown)
-
-
-def index_examinees(
-    answers: Answers, items: ScoringItems, spec: Spec, named: pl.DataFrame | None = None, unknown: Unknown = "error"
-) -> Examinees:
-    """Resolve ids, check scores, settle duplicates by the spec's rule; all problems are told at once."""
     if unknown not in ("error", "ignore"):
         raise DataError(f'unknown must be "error" or "ignore", not {unknown!r}')
+    notes: list[str] = []
+    table = read_table(source, text_only=True, what="responses", notes=notes)
+    names = spec.data
+    person = table.columns[0] if wide and names.person_id not in table.columns else names.person_id
+    check_columns(table, [person, *([prior_column] if prior_column else [])], "responses")
+    ids = id_text(table[person], "responses").alias("person_id")
+    named = None
+    if prior_column is not None:
+        prior = id_text(table[prior_column], "responses").alias("prior")
+        named = pl.DataFrame([ids, prior]).unique(maintain_order=True)
+        table = table.drop(prior_column)
+    answers = read_responses(table, wide=wide, options=names)
+    everybody = ids.drop_nulls().unique().sort()
     found = Findings("scoring")
-    everybody = pl.concat([answers.rows["person_id"], answers.silent]).drop_nulls().unique().sort()
-    rows, strange = _without_unknown(answers.rows, items, found, unknown)
-    if rows.height:
-        indexed = index_rows(Answers(rows, answers.unreadable, answers.silent[:0]), items.table, spec, found)
-        found.stop_if_bad()
-        place = pl.DataFrame({"person_id": everybody}).with_row_index("at")
-        at = pl.DataFrame({"person_id": indexed.person_ids}).join(place, on="person_id", how="left")["at"].to_numpy()
-        counts = np.zeros(everybody.len(), np.int64)
-        counts[at] = np.bincount(indexed.person, minlength=at.size)
-        answered = Answered(np.concatenate([[0], np.cumsum(counts)]), indexed.item, indexed.score)
-    else:
-        found.stop_if_bad()
-        answered = Answered(np.zeros(everybody.len() + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
+    for note in notes:
+        found.warn(note)
+    return _indexed(answers, everybody, items, spec, named, unknown, found)
+
+
+def _indexed(
+    answers: Answers,
+    everybody: pl.Series,
+    items: ScoringItems,
+    spec: Spec,
+    named: pl.DataFrame | None,
+    unknown: Unknown,
+    found: Findings,
+) -> Examinees:
+    """Resolve ids, check scores, settle duplicates by the spec's rule; all problems are told at once."""
     if not everybody.len():
         raise DataError("responses: the table has no rows")
+    known, strange = _without_unknown(answers, items, found, unknown)
+    counts = np.zeros(everybody.len(), np.int64)
+    item, score = np.zeros(0, np.int32), np.zeros(0)
+    if known.rows.height:
+        rows = index_rows(known, items.table, spec, found)
+        at = everybody.search_sorted(rows.person_ids).to_numpy()
+        counts[at] = np.bincount(rows.person, minlength=at.size)
+        item, score = rows.item, rows.score
+    found.stop_if_bad()
     return Examinees(
         everybody,
-        answered,
+        Answered(np.concatenate([[0], np.cumsum(counts)]), item, score),
         None if named is None else _named(everybody, named),
         None if unknown == "error" else _counts(everybody, strange),
         tuple(found.warnings),
@@ -110,11 +116,14 @@ def index_examinees(
 
 
 def _without_unknown(
-    rows: pl.DataFrame, items: ScoringItems, found: Findings, unknown: Unknown
-) -> tuple[pl.DataFrame, pl.DataFrame]:
+    answers: Answers, items: ScoringItems, found: Findings, unknown: Unknown
+) -> tuple[Answers, pl.DataFrame]:
+    """Responses to items of the bank, and the others."""
+    rows = answers.rows
     known = rows["item_id"].is_in(items.table["item_id"].implode()) | rows["item_id"].is_null()
+    silent = answers.silent[:0]  # they are scored too
     if known.all():
-        return rows, rows.head(0)
+        return answers._replace(silent=silent), rows.head(0)
     strange = rows.filter(~known)
     ids = strange["item_id"].unique(maintain_order=True)
     text = (
@@ -124,7 +133,8 @@ def _without_unknown(
         found.error(f'{text}; drop the rows, or ignore them (unknown = "ignore", --ignore-unknown)')
     else:
         found.warn(f"{text}; ignored")
-    return rows.filter(known), strange
+    numbers = None if answers.numbers is None else answers.numbers.filter(known)
+    return answers._replace(rows=rows.filter(known), silent=silent, numbers=numbers), strange
 
 
 def _named(everybody: pl.Series, named: pl.DataFrame) -> pl.Series:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.calibrate.workers import Workers
+from concal.calibrate.workers import Workers, available_cores
 from concal.errors import DataError
 from concal.score.estimate import Estimator, Level, Method, Variances
 from concal.score.items import INDEPENDENT_DRAWS, ScoringItems
@@ -73,7 +73,7 @@ class ScoreOptions:
     prior: str | Prior = "all"
     draws: int = 100
     seed: int = 20264
-    threads: int = field(default_factory=lambda: _cores())
+    threads: int = field(default_factory=available_cores)
 
     @property
     def level(self) -> Level:
@@ -101,12 +101,6 @@ def check_draws(items: ScoringItems, wanted: int, what: str) -> None:
     if not 2 <= wanted <= most:
         kind = "joint draws" if items.joint else "independent draws"
         raise DataError(f"{what} must be from 2 to {most}, the {kind} there are, not {wanted}")
-
-
-def _cores() -> int:
-    import os
-
-    return os.cpu_count() or 1
 
 
 def spread_draws(items: ScoringItems, n: int) -> npt.NDArray[np.int64]:

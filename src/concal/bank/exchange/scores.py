@@ -7,6 +7,7 @@ person_id as those of a small file do, and nobody's responses are torn apart, in
 
 from __future__ import annotations
 
+import csv
 import os
 import secrets
 import shutil
@@ -63,6 +64,11 @@ class ScoreRequest:
     plausible_values: int | None = None
     per_draw: int = 1
 
+    def columns(self, bank: ScoringBank) -> list[str]:
+        """Columns a long table needs, the person's first."""
+        names = bank.spec.data
+        return [names.person_id, names.item_id, names.score, *([self.prior_column] if self.prior_column else [])]
+
     def read(self, bank: ScoringBank, responses: Table) -> Examinees:
         """Read and check a response table."""
         return read_examinees(
@@ -90,9 +96,8 @@ def score_file(
         raise DataError(f"cannot write {str(to)!r}: the name must end in .csv or .parquet")
     if not to.parent.is_dir():
         raise DataError(f"cannot write {str(to)!r}: there is no folder {str(to.parent)!r}")
-    pieces = responses.is_file() and not request.wide and responses.stat().st_size > large
     with _appearing(to) as out:
-        if not pieces:
+        if request.wide or not _streams(responses, request.columns(bank), large):
             table, warnings = request.table(bank, responses)
             out.write(table)
             return Written(out.rows, warnings)
@@ -106,8 +111,7 @@ def _in_pieces(
     folder.mkdir()
     warnings: list[str] = []
     try:
-        needed = ["person_id", "item_id", "score", *([request.prior_column] if request.prior_column else [])]
-        files = _spread(responses, needed, folder, piece)
+        files = _spread(responses, request.columns(bank), folder, piece)
         problems: list[str] = []
         people: Examinees | None = None
         for file in files:  # every piece is checked before any is scored: all problems are told, nothing is half done
@@ -128,7 +132,8 @@ def _in_pieces(
 def _spread(responses: Path, columns: list[str], folder: Path, piece: int) -> list[Path]:
     """Rows by range of person_id, a file per range."""
     n, sample = 0, []
-    for batch in _batches(responses, ["person_id"]):
+    person = columns[0]
+    for batch in _batches(responses, [person]):
         ids = batch.column(0).cast(pa.string())
         sample.append(pl.Series(ids.take(pa.array(range((-n) % 97, len(ids), 97), pa.int64()))).cast(pl.String))
         n += len(ids)
@@ -139,8 +144,8 @@ def _spread(responses: Path, columns: list[str], folder: Path, piece: int) -> li
     paths = [folder / f"{k:06d}.parquet" for k in range(len(edges) + 1)]
     try:
         for batch in _batches(responses, columns):
-            frame = pl.DataFrame(pa.Table.from_batches([batch])).with_columns(pl.col("person_id").cast(pl.String))
-            at = pl.Series(edges, dtype=pl.String).search_sorted(frame["person_id"].fill_null(""), side="right")
+            frame = pl.DataFrame(pa.Table.from_batches([batch])).with_columns(pl.col(person).cast(pl.String))
+            at = pl.Series(edges, dtype=pl.String).search_sorted(frame[person].fill_null(""), side="right")
             for part in frame.with_columns(at.alias("piece")).partition_by("piece", maintain_order=True):
                 k = int(part["piece"][0])
                 table = part.drop("piece").to_arrow()
@@ -151,6 +156,19 @@ def _spread(responses: Path, columns: list[str], folder: Path, piece: int) -> li
         for writer in writers.values():
             writer.close()
     return [paths[k] for k in sorted(writers)]
+
+
+def _streams(path: Path, columns: list[str], large: int) -> bool:
+    """Whether a file is large, and of a kind that can be read piece by piece."""
+    if not path.is_file() or path.stat().st_size <= large:
+        return False
+    if path.suffix.lower() in (".parquet", ".pq"):
+        return set(columns) <= set(pq.ParquetFile(path).schema_arrow.names)
+    if path.suffix.lower() not in (".csv", ".tsv"):
+        return False
+    with path.open("r", encoding="utf-8-sig", errors="replace", newline="") as file:
+        header = next(csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","), [])
+    return set(columns) <= set(header)
 
 
 def _batches(path: Path, columns: list[str]) -> Iterator[pa.RecordBatch]:
