@@ -488,6 +488,7 @@ FIT_PAIRS = View(
     },
     ("item_id", "other_id", "period", "q3", "q_value", "n_common"),
     keys=("item_id", "other_id", "period"),
+)
 SCORES = View(
     "Scores",
     "nobody to score",
