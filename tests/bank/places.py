@@ -65,7 +65,7 @@ def copy_bank(folder: Path, to: Path | str) -> Any:
     for part in ("data", "releases", "snapshots"):
         for path in sorted((folder / part).rglob("*")):
             if path.is_file():
-                objects._put(str(path.relative_to(folder)), path.read_bytes())
+                objects.put(str(path.relative_to(folder)), path.read_bytes())
     return to
 
 
@@ -75,7 +75,7 @@ def overwrite(store: Store, name: str, data: bytes) -> None:
         (Path(store.place) / name).write_bytes(data)
     else:
         objects: Any = store.objects
-        objects._put(name, data)
+        objects.put(name, data)
         forget_cache(store)
 
 

@@ -18,6 +18,8 @@ from concal.bank.store.transaction import Transaction, add_release, create_store
 from concal.bank.store.upkeep import Pruned, Verification, prune, verify
 from concal.bank.update import add, change, decide
 from concal.bank.update.add import Calibrator
+from concal.bank.update.backfill import Row, backfill, read_backlog
+from concal.bank.update.cluster import Cluster
 from concal.bank.update.progress import Progress, Update
 from concal.bank.update.spec import with_consensus, write_spec
 from concal.bank.version import Version
@@ -94,6 +96,7 @@ class Bank(Version):
         resume: bool = True,
         progress: Progress | None = None,
         calibrator: Calibrator | None = None,
+        cluster: Cluster | None = None,
     ) -> Update:
         """Add a period: check, calibrate, link, combine, commit. Nothing changes before the commit.
 
@@ -123,6 +126,8 @@ class Bank(Version):
             Called with (stage, share done, message).
         calibrator
             What calibrates instead of concal's engine.
+        cluster
+            Address of a Dask scheduler, or a `distributed.Client`: calibrate there. The numbers are the same.
         """
         done = add.add(
             self._store,
@@ -139,8 +144,37 @@ class Bank(Version):
             resume=resume,
             progress=progress,
             calibrator=calibrator,
+            cluster=cluster,
         )
         return self._moved(done)
+
+    def backfill(
+        self,
+        manifest: str | Path,
+        *,
+        keep_responses: bool = True,
+        reason: str = "",
+        progress: Progress | None = None,
+        cluster: Cluster | None = None,
+    ) -> list[Update]:
+        """Add a backlog of periods in order; with a cluster they are calibrated side by side first.
+
+        What is in the bank already is left alone, so a call that was interrupted can be repeated.
+
+        Parameters
+        ----------
+        manifest
+            CSV with a line per period: period, responses, items (paths relative to the manifest).
+        keep_responses, reason, progress, cluster
+            As in `add`.
+        """
+
+        def one(row: Row) -> Update:
+            return self.add(
+                row.period, row.responses, row.items, keep_responses=keep_responses, reason=reason, progress=progress
+            )
+
+        return backfill(self._store, read_backlog(manifest), one, cluster=cluster, progress=progress)
 
     def add_calibration(
         self,

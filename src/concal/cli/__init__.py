@@ -16,6 +16,7 @@ COMMAND_MODULES = [
     "concal.cli.simulate",
     "concal.cli.check",
     "concal.cli.bank",
+    "concal.cli.cluster",
     "concal.cli.decide",
     "concal.cli.look",
     "concal.cli.fit",

@@ -23,6 +23,9 @@ AtOption = Annotated[
 ]
 PeriodArgument = Annotated[str, typer.Argument(metavar="PERIOD", help="Name of the period, e.g. 2026Q1.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
+SchedulerOption = Annotated[
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Calibrate on the Dask cluster of this scheduler.")
+]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Put this in the place of a period the bank has.")]
 
 
@@ -99,6 +102,7 @@ def add(
     seed: Annotated[int | None, typer.Option("--seed", help="Default: the spec's.")] = None,
     reason: ReasonOption = "",
     restart: Annotated[bool, typer.Option("--restart", help="Ignore the checkpoint of an interrupted run.")] = False,
+    scheduler: SchedulerOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add a period: check, calibrate, link, combine, commit. An interrupted run goes on where it was.
@@ -129,6 +133,7 @@ def add(
                     reason=reason,
                     resume=not restart,
                     progress=report,
+                    cluster=scheduler,
                 )
         elif draws is not None:
             done = opened.add_draws(period, draws, items=items, replace=replace, reason=reason, progress=report)

@@ -154,9 +154,10 @@ class CloudObjects:
     def publish(self, folder: Path) -> None:
         """Upload its files; each appears whole or not at all."""
         for path in sorted(folder.iterdir()):
-            self._put(f"data/{folder.name}/{path.name}", path)
+            self.put(f"data/{folder.name}/{path.name}", path)
 
-    def _put(self, name: str, content: Path | bytes) -> None:
+    def put(self, name: str, content: Path | bytes) -> None:
+        """See `Objects`."""
         self._tried(f"writing {name}", lambda: self._store.put(name, content))
 
     def delete(self, names: list[str]) -> None:
@@ -166,11 +167,7 @@ class CloudObjects:
 
     def forget(self, name: str) -> None:
         """The name stays, with a word in it: a writer who has slept since must not get the number."""
-        self._put(name, FORGOTTEN)
-
-    def restore(self, name: str, data: bytes) -> None:
-        """See `Objects`."""
-        self._put(name, data)
+        self.put(name, FORGOTTEN)
 
     def _tried(self, doing: str, request: Callable[[], Answer]) -> Answer:
         """Do a request, again where that helps; what stays wrong becomes a `BankError`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -96,9 +97,13 @@ class FolderObjects:
         """Under the lock every writer looks for the newest version, so the number may be free."""
         (self.root / name).unlink()
 
-    def restore(self, name: str, data: bytes) -> None:
-        """Never needed: nobody releases a version while the lock is held."""
-        raise NotImplementedError
+    def put(self, name: str, content: Path | bytes) -> None:
+        """Write beside it, then rename."""
+        path = self.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        new = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+        write_durably(new, content if isinstance(content, bytes) else content.read_bytes())
+        os.replace(new, path)
 
 
 def link_once(staged: Path, target: Path) -> bool:

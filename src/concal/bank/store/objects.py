@@ -61,8 +61,8 @@ class Objects(Protocol):
     def forget(self, name: str) -> None:
         """Remove a version's manifest; its number may never be given again to a writer who does not know of that."""
 
-    def restore(self, name: str, data: bytes) -> None:
-        """Undo `forget`."""
+    def put(self, name: str, content: Path | bytes) -> None:
+        """A file that appears whole, in the place of one that may be there: for names that mean one content."""
 
 
 def is_cloud(place: str | Path) -> bool:

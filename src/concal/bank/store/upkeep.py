@@ -201,7 +201,7 @@ def _remove(store: Store, found: Pruned) -> Pruned:
         store.objects.forget(store.snapshot_name(number))
     back = {release.snapshot for release in store.releases().values()} & set(kept) if kept else set()
     for number in back:
-        store.objects.restore(store.snapshot_name(number), kept[number])
+        store.objects.put(store.snapshot_name(number), kept[number])
     spared = {path for n in back for path in store.snapshot(n).entries()}
     files = tuple(name for name in found.files if name not in spared)
     store.objects.delete(list(files))
@@ -209,8 +209,11 @@ def _remove(store: Store, found: Pruned) -> Pruned:
 
 
 def _clear_stale_work(store: Store, oldest: float) -> None:
-    """Checkpoints of calibrations nobody went on with."""
-    for path in sorted(store.work.glob("calibration-*")):
+    """Checkpoints of calibrations nobody went on with, and jobs whose results nobody fetched."""
+    if not store.objects.has_lock:
+        left = [f for f in store.objects.files("work") if not f.name.startswith(NOTE) and f.modified <= oldest]
+        store.objects.delete([file.name for file in left])
+    for path in sorted([*store.work.glob("calibration-*"), *store.work.glob("job-*")]):
         if path.is_dir() and path.stat().st_mtime <= oldest:
             with FileLock(path / "lock") as lock:
                 if lock.held:

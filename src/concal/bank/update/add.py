@@ -10,12 +10,14 @@ from typing import Any, Protocol
 
 from concal.bank.store.files import disk_errors
 from concal.bank.store.folder import FolderReader
-from concal.bank.store.manifest import PeriodEntry, Snapshot
+from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
 from concal.bank.update.acts import Acts
 from concal.bank.update.check import check, refuse_known, refuse_overlap
+from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
+from concal.bank.update.job import fetch_folder, write_job
 from concal.bank.update.new_period import NewPeriod, keep_calibration, new_period
 from concal.bank.update.next_version import Change, make_next_version
 from concal.bank.update.periods import Periods
@@ -28,6 +30,7 @@ from concal.combine.result import GroupConsensus
 from concal.data.check import CheckedPeriod
 from concal.data.period import PeriodData
 from concal.data.read import Table
+from concal.errors import BankError
 from concal.spec import Spec
 
 
@@ -64,6 +67,7 @@ def add(
     resume: bool,
     progress: Progress | None,
     calibrator: Calibrator | None,
+    cluster: Cluster | None = None,
 ) -> Update:
     """Add one period; see `Bank.add`. `seen` is the spec that `spec` was made from."""
     clock = Clock(progress)
@@ -82,7 +86,9 @@ def add(
     try:
         with clock.stage("calibrate"):
             files = shelf.finished() if resume else None
-            if files is None:
+            if files is None and cluster is not None:
+                files = _calibrate_elsewhere(store, shelf, data, used, seed, cluster, clock, resume=resume)
+            elif files is None:
                 with disk_errors(f"calibrating period {period!r}"):
                     calibration = run(
                         data,
@@ -102,6 +108,23 @@ def add(
         raise
     shelf.clear()
     return update
+
+
+def _calibrate_elsewhere(
+    store: Store, shelf: Shelf, data: PeriodData, spec: Spec, seed: int, cluster: Cluster, clock: Clock, *, resume: bool
+) -> dict[str, FileEntry]:
+    """Calibrate on a cluster; the worker has the shelf meanwhile."""
+    with connected(cluster) as client:
+        check_workers(client, store)
+        jobs = {data.period: write_job(store, data, spec, seed, resume=resume)}
+        with shelf.lent():
+            run_jobs(client, store, jobs, clock)
+            fetch_folder(store, shelf.folder.name)
+    files = shelf.finished()
+    if files is None:
+        raise BankError(f"period {data.period!r}: what the cluster calibrated is damaged; run the same command again")
+    clear_jobs(store, jobs)
+    return files
 
 
 def add_calibration(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
+import numpy as np
 import polars as pl
 
 from concal.bank.store.folder import FolderReader
@@ -11,7 +13,7 @@ from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.responses import read_persons
 from concal.bank.update.acts import NOTHING
-from concal.bank.update.coding import merged_coding
+from concal.bank.update.coding import merge_codings, used_coding
 from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import Periods
 from concal.data.check import CheckedPeriod, check_period
@@ -63,19 +65,36 @@ def returning(persons: pl.Series, readers: Iterable[FolderReader]) -> pl.Series:
 
 
 def check(
-    periods: Periods, reference: str | None, period: str, responses: Table, items: Table, spec: Spec, *, wide: bool
+    periods: Periods,
+    reference: str | None,
+    period: str,
+    responses: Table,
+    items: Table,
+    spec: Spec,
+    *,
+    wide: bool,
+    ahead: Mapping[str, CheckedPeriod] | None = None,
 ) -> CheckedPeriod:
-    """Check a period against what the bank knows: features, examinees, items."""
-    others = periods.only(name for name in periods if name != period)
+    """Check a period against what the bank knows: features, examinees, items.
+
+    `ahead` are checked periods that will be in the bank before this one, in their order.
+    """
+    others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
     earlier, by = None, NOTHING
-    if others.entries:
+    if others.entries or coming:
         rows = read_responses(responses, wide=wide, options=spec.data).rows
-        earlier = returning(rows["person_id"].drop_nulls().unique(), (others.reader(name) for name in others))
+        persons = rows["person_id"].drop_nulls().unique()
+        earlier = returning(persons, (others.reader(name) for name in others))
+        for found in coming.values():
+            earlier = pl.concat([earlier, persons.filter(persons.is_in(found.data.person_ids.implode()))])
+        earlier = earlier.unique().sort()
         ids = rows["item_id"].drop_nulls().unique().to_list()
         by = periods.acts.with_period(period).adjustment(period, map(str, ids))
 
     def as_called_here(name: str) -> dict[str, list[str]]:
         """An earlier period's items under the ids the new one has for them, where splits go on."""
+        if name in coming:
+            return _answered(coming[name])
         found = others.answered(name).items()
         return {dimension: [i for item in ids if (i := by.stored(item)) is not None] for dimension, ids in found}
 
@@ -85,16 +104,31 @@ def check(
             items,
             spec,
             period=period,
-            design_states=merged_coding(others),
+            design_states=merge_codings([*(others.coding(name) for name in others), *map(_coding, coming.values())]),
             earlier_persons=earlier,
             earlier_items={name: as_called_here(name) for name in known} or None,
             wide=wide,
         )
 
-    names = sorted(others, key=lambda name: name != reference)  # the reference first
+    first = reference or next(iter(coming), None)
+    names = sorted([*others, *coming], key=lambda name: name != first)  # the reference first
     if len(names) < 2:
         return checked(names)
     try:  # enough items in common with the reference: the other periods need not be read
         return checked(names[:1])
     except ConcalError:
         return checked(names)
+
+
+def _answered(found: CheckedPeriod) -> dict[str, list[str]]:
+    """Items with responses of a checked period, by dimension."""
+    ids: dict[str, list[str]] = {}
+    for group in found.data.groups.values():
+        seen = np.bincount(group.item, minlength=len(group.item_ids)) > 0
+        ids.setdefault(group.dimension, []).extend(np.array(group.item_ids, dtype=object)[seen].tolist())
+    return ids
+
+
+def _coding(found: CheckedPeriod) -> dict[str, Any]:
+    """How a checked period codes its features, as the bank will keep it."""
+    return used_coding(found.design_states, {name: group.features for name, group in found.data.groups.items()})

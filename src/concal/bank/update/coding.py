@@ -7,7 +7,7 @@ table that has them. Nothing of this is stored a second time, so nothing of it c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -39,9 +39,14 @@ def _used(state: State) -> dict[str, Any]:
 
 def merged_coding(periods: Periods) -> dict[str, Any]:
     """How the next period should code features: each as the first present period that has it."""
+    return merge_codings(periods.coding(period) for period in periods)
+
+
+def merge_codings(codings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Of several periods in their order: each feature as the first that has it."""
     found: dict[str, Any] = {}
-    for period in periods:
-        for name, state in periods.coding(period).items():
+    for coding in codings:
+        for name, state in coding.items():
             if state is not None:
                 known = found[name]["features"] if name in found else {}
                 found[name] = {"formula": state["formula"], "features": {**state["features"], **known}}

@@ -10,7 +10,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -52,11 +53,16 @@ def fingerprint(data: PeriodData, spec: Spec, seed: int, engine: str) -> str:
     return digest.hexdigest()[:32]
 
 
+def shelf_name(period: str, identity: str) -> str:
+    """Of the folder under ``work/``."""
+    return f"calibration-{period}-{identity}"
+
+
 class Shelf:
     """The folder of one calibration under ``work/``, locked while in use."""
 
     def __init__(self, store: Store, period: str, identity: str) -> None:
-        self.folder = store.work / f"calibration-{period}-{identity}"
+        self.folder = store.work / shelf_name(period, identity)
         with disk_errors(f"preparing {self.folder}"), store.lock():  # nobody clears it between making and locking it
             self.folder.mkdir(exist_ok=True)
             self._lock = FileLock(self.folder / "lock")
@@ -120,6 +126,15 @@ class Shelf:
     def reader(self, files: Mapping[str, FileEntry]) -> FolderReader:
         """Read the finished tables before they are in the bank."""
         return FolderReader(Store.open(self.folder), files)
+
+    @contextmanager
+    def lent(self) -> Iterator[None]:
+        """Let another process work on it meanwhile."""
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock = FileLock(self.folder / "lock")
 
     def release(self) -> None:
         """Let another process use it."""

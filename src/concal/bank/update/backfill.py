@@ -1,0 +1,104 @@
+"""A backlog of periods: checked in order, calibrated side by side, then added in order.
+
+Calibrating ahead only fills the shelves on which `concal.bank.update.add` looks for finished tables: a period is added
+as always, and what is on no shelf is calibrated there and then. So the command can be interrupted at any time and
+repeated, and gives what adding the periods one after the other gives, bit for bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from concal.bank.store.store import Store
+from concal.bank.update.check import check, refuse_known
+from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
+from concal.bank.update.job import ENGINE_NAME, fetch_shelf, write_job
+from concal.bank.update.periods import Periods
+from concal.bank.update.progress import Clock, Progress, Update
+from concal.bank.update.shelf import Shelf, fingerprint
+from concal.bank.update.spec import read_spec
+from concal.data.check import CheckedPeriod
+from concal.data.read import read_table
+from concal.errors import BankError, DataError, first_few
+from concal.spec import Spec
+
+Add = Callable[["Row"], Update]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the manifest."""
+
+    period: str
+    responses: Path
+    items: Path
+
+
+def read_backlog(manifest: str | Path) -> list[Row]:
+    """The periods of a manifest (period, responses, items), in its order; paths are relative to it."""
+    table = read_table(manifest, columns=("period", "responses", "items"), text_only=True, what="manifest")
+    here = Path(manifest).parent
+    lines = table.select("period", "responses", "items").rows()
+    rows = [Row(str(period), here / str(responses), here / str(items)) for period, responses, items in lines]
+    twice = table["period"].filter(table["period"].is_duplicated()).unique().to_list()
+    if twice:
+        raise DataError(f"manifest: {len(twice)} periods are named twice: {first_few(twice)}; a line per period")
+    lost = [str(path) for row in rows for path in (row.responses, row.items) if not path.is_file()]
+    if lost:
+        raise DataError(f"manifest: {len(lost)} files do not exist: {first_few(lost)}; paths are relative to it")
+    if not rows:
+        raise DataError("manifest: there is no line; give period, responses, items for each period to add")
+    return rows
+
+
+def backfill(
+    store: Store, rows: list[Row], add: Add, *, cluster: Cluster | None, progress: Progress | None
+) -> list[Update]:
+    """Add the periods that are not in the bank yet; see `Bank.backfill`."""
+    clock = Clock(progress)
+    head = store.head()
+    spec = read_spec(store, head.spec)
+    left = [row for row in rows if row.period not in head.periods]
+    for row in left:
+        refuse_known(head, row.period, replace=False)
+    if cluster is not None and left:
+        if spec.calibration.prior == "bank":
+            raise BankError(
+                'with [calibration] prior = "bank" a period waits for the ones before it, so a backlog cannot be '
+                "calibrated side by side; run this without a scheduler, or take that option away"
+            )
+        _calibrate_ahead(store, left, cluster, clock)
+    return [add(row) for row in left]
+
+
+def _calibrate_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clock) -> None:
+    """Calibrate the periods on the cluster; their tables wait on the shelves."""
+    head = store.head()
+    spec, periods = read_spec(store, head.spec), Periods.of(store, head)
+    checked: dict[str, CheckedPeriod] = {}
+    for row in rows:
+        with clock.stage("check", f"period {row.period}"):
+            checked[row.period] = check(
+                periods, head.reference, row.period, row.responses, row.items, spec, wide=False, ahead=checked
+            )
+    with connected(cluster) as client:
+        check_workers(client, store)
+        jobs = {}
+        for period, found in checked.items():
+            if not _on_shelf(store, found, spec):
+                jobs[period] = write_job(store, found.data, spec, spec.calibration.seed)
+        run_jobs(client, store, jobs, clock)
+    for period, name in jobs.items():
+        fetch_shelf(store, period, name.removeprefix("job-"))
+    clear_jobs(store, jobs)
+
+
+def _on_shelf(store: Store, found: CheckedPeriod, spec: Spec) -> bool:
+    """Whether an earlier run calibrated it to the end."""
+    shelf = Shelf(store, found.data.period, fingerprint(found.data, spec, spec.calibration.seed, ENGINE_NAME))
+    try:
+        return shelf.finished() is not None
+    finally:
+        shelf.release()

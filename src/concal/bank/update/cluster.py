@@ -1,0 +1,185 @@
+"""Jobs on a Dask cluster: workers read data from the bank's storage, leave their results there and return names.
+
+The cluster is asked before anything runs: every worker must have this version of concal and must be able to read and
+write the bank's storage. A worker that is killed is replaced by Dask; the job goes on from its checkpoint. Ctrl-C calls
+the jobs off.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import concal
+from concal.bank.store.store import Store
+from concal.bank.update.job import clear_job, do_job, stop_job
+from concal.bank.update.progress import Clock
+from concal.calibrate.checkpoint import ENGINE
+from concal.errors import BankError, first_few
+
+CONNECT_SECONDS = 10
+"""For the scheduler to answer, and for the first worker to appear."""
+RETRIES = 3
+"""How often a job is given to another worker after its worker died."""
+_ONE_AT_A_TIME = threading.Lock()
+
+Cluster = Any
+"""Address of a Dask scheduler, or a `distributed.Client`."""
+
+
+@contextmanager
+def connected(cluster: Cluster) -> Iterator[Any]:
+    """A client of the cluster; one that was given stays open."""
+    try:
+        import distributed
+    except ModuleNotFoundError:
+        raise BankError("work on a cluster needs more packages: pip install 'concal[dask]'") from None
+    Client: Any = distributed.Client
+    if isinstance(cluster, Client):
+        yield cluster
+        return
+    try:
+        client = Client(str(cluster), timeout=CONNECT_SECONDS, set_as_default=False)
+    except (OSError, ValueError, TimeoutError) as error:
+        raise BankError(
+            f"no Dask scheduler answers at {cluster} ({type(error).__name__}); start one with `dask scheduler` and "
+            "give its address, e.g. tcp://10.0.0.1:8786"
+        ) from None
+    try:
+        yield client
+    finally:
+        with suppress(Exception):  # a scheduler that is gone cannot be said goodbye to
+            client.close(timeout=2)
+
+
+def check_workers(client: Any, store: Store) -> None:
+    """Refuse a cluster that has no workers, or workers with another concal or without the bank's storage."""
+    import distributed
+
+    if not client.scheduler_info(n_workers=-1)["workers"]:
+        try:
+            client.wait_for_workers(1, timeout=CONNECT_SECONDS)
+        except (TimeoutError, distributed.TimeoutError):
+            raise BankError("the cluster has no workers; start some with `dask worker ADDRESS --nthreads N`") from None
+    token = secrets.token_hex(8)
+    store.objects.put(f"work/probe-{token}", token.encode())
+    try:
+        answers = client.run(look_around, _text(store.place), token, on_error="return")
+    finally:
+        store.objects.delete([f"work/probe-{token}"])
+    bad = [f"{worker}: {why}" for worker, answer in answers.items() if (why := _reason(answer))]
+    if bad:
+        raise BankError(
+            f"{len(bad)} of {len(answers)} workers cannot do this work: {first_few(bad)}; nothing was started. Workers "
+            "need this version of concal, and the bank's folder under the same path or the credentials of its storage"
+        )
+
+
+def look_around(place: str, token: str) -> dict[str, Any]:
+    """What a worker has: run there before any job."""
+    found: dict[str, Any] = {"concal": concal.__version__, "engine": ENGINE}
+    try:
+        store = Store.open(place)
+        seen = store.objects.read(f"work/probe-{token}").decode() == token
+        store.objects.put(f"work/probe-{token}", token.encode())
+        found["storage"] = "" if seen else f"sees another bank at {place}"
+    except (OSError, BankError) as error:
+        found["storage"] = f"cannot use {place} ({error})"
+    return found
+
+
+def _reason(answer: Any) -> str:
+    """Why a worker cannot be used, or nothing."""
+    if not isinstance(answer, dict):
+        return f"does not know this concal ({type(answer).__name__}: {str(answer)[:100]})"
+    if answer["concal"] != concal.__version__ or answer["engine"] != ENGINE:
+        return f"has concal {answer['concal']} (engine {answer['engine']}), here is {concal.__version__} ({ENGINE})"
+    return str(answer["storage"])
+
+
+def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -> None:
+    """Do jobs side by side, all of them, or an error when one fails for good.
+
+    Parameters
+    ----------
+    client
+        Of a cluster that `check_workers` let pass.
+    store
+        The bank's.
+    jobs
+        Name of a job (`concal.bank.update.job.write_job`) by what is shown of it.
+    clock
+        Told of each.
+    """
+    import distributed
+    from distributed.client import FutureCancelledError
+    from distributed.comm.core import CommClosedError
+    from distributed.scheduler import KilledWorker
+
+    as_completed: Any = distributed.as_completed
+
+    topic = f"concal-{secrets.token_hex(8)}"
+    client.subscribe_topic(topic, lambda event: _show(event, clock))
+    place = _text(store.place)
+    futures = {
+        client.submit(_on_worker, place, name, label, topic, key=f"{name}-{secrets.token_hex(4)}", retries=0): label
+        for label, name in jobs.items()
+    }
+    try:
+        for future in as_completed(futures):
+            label = futures[future]
+            try:
+                future.result()
+            except KilledWorker as error:
+                raise BankError(
+                    f"{label}: several workers died while they did this job ({error}); it may need more memory than "
+                    "they have. Its checkpoint stays: run the same command again on larger workers, or with --shards"
+                ) from None
+            except (distributed.CancelledError, FutureCancelledError, CommClosedError, OSError) as error:
+                raise BankError(
+                    f"{label}: the cluster was lost ({type(error).__name__}); what is finished is kept, run the same "
+                    "command again"
+                ) from None
+            clock.tell(f"calibrate {label}", 1.0, "done")
+    except BaseException:
+        with suppress(Exception):
+            for name in jobs.values():
+                stop_job(store, name)
+            client.cancel(list(futures), force=True)
+        raise
+    finally:
+        with suppress(Exception):
+            client.unsubscribe_topic(topic)
+
+
+def clear_jobs(store: Store, jobs: Mapping[str, str]) -> None:
+    """Remove jobs whose results are in the bank."""
+    for name in jobs.values():
+        clear_job(store, name)
+
+
+def _show(event: Any, clock: Clock) -> None:
+    content = event[1] if isinstance(event, tuple) else event
+    clock.tell(f"calibrate {content['label']}", float(content["share"]), str(content["message"]))
+
+
+def _on_worker(place: str, name: str, label: str, topic: str) -> str:
+    """A job on a worker: one at a time per process, with as many threads as the worker was given."""
+    from distributed import get_worker
+
+    worker = get_worker()
+
+    def tell(share: float, message: str) -> None:
+        worker.log_event(topic, {"label": label, "share": share, "message": f"{worker.name}: {message}"})
+
+    with _ONE_AT_A_TIME:
+        return do_job(place, name, tell, threads=max(1, worker.state.nthreads))
+
+
+def _text(place: Path | str) -> str:
+    """A place that means the same in another process."""
+    return place if isinstance(place, str) else str(place.absolute())

@@ -1,0 +1,347 @@
+"""Calibrations as jobs: in this process, on a cluster, side by side for a backlog; killed, refused, called off."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import concal
+from concal.bank.bank import Bank
+from concal.bank.store.folder import FolderReader
+from concal.bank.store.manifest import FileEntry, parse_json
+from concal.bank.store.store import Store
+from concal.bank.update import cluster as clusters
+from concal.bank.update.job import Stopped, _read_data, do_job, stop_job, write_job
+from concal.calibrate.known import guide_period
+from concal.data.check import check_period
+from concal.errors import BankError, DataError
+from concal.spec import Spec
+
+from .places import Place
+from .programme import SPEC, fake_calibrator, items_table, responses_table, same
+
+distributed = pytest.importorskip("distributed", reason="needs concal[dask]")
+
+QUICK = Spec.parse(
+    {
+        **SPEC.model_dump(),
+        "linking": {
+            "min_anchors": 3,
+            "max_rhat": 50.0,
+        },  # random responses, few sweeps: this is about the way, not the numbers
+        "calibration": {"chains": 2, "draws": 100, "max_sweeps": 120, "min_ess": 1, "max_rhat": 50, "item_share": 0.1},
+    }
+)
+
+
+def files_of(folder: Path, periods: tuple[str, ...] = ("Q1", "Q2", "Q3")) -> Path:
+    """A backlog on disk."""
+    folder.mkdir(parents=True, exist_ok=True)
+    items_table().write_csv(folder / "items.csv")
+    for k, period in enumerate(periods):
+        responses_table(period, 2 * k, persons=40).write_csv(folder / f"{period}.csv")
+    lines = [f"{period},{period}.csv,items.csv" for period in periods]
+    (folder / "backlog.csv").write_text("\n".join(["period,responses,items", *lines]) + "\n")
+    return folder / "backlog.csv"
+
+
+def never(*_: Any, **__: Any) -> None:
+    raise AssertionError("calibrated here")
+
+
+never.__qualname__ = "calibrate_period"
+
+
+def equal_banks(one: Bank, two: Bank) -> None:
+    assert one.period_names == two.period_names
+    for name in one.period_names:
+        left, right = one.calibration(name), two.calibration(name)
+        for group in left.groups:
+            np.testing.assert_array_equal(left.groups[group].xi, right.groups[group].xi)
+            np.testing.assert_array_equal(left.groups[group].beta, right.groups[group].beta)
+    assert one.items().equals(two.items())
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Any]:
+    with (
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None) as local,
+        distributed.Client(local) as made,
+    ):
+        yield made
+
+
+@pytest.fixture(scope="module")
+def one_by_one(tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    """The backlog, added by hand."""
+    folder = tmp_path_factory.mktemp("one_by_one")
+    files_of(folder)
+    bank = Bank.create(folder / "bank", QUICK)
+    for period in ("Q1", "Q2", "Q3"):
+        bank.add(period, folder / f"{period}.csv", folder / "items.csv")
+    return bank
+
+
+def test_a_job_holds_everything_a_calibration_depends_on(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "bank", SPEC)
+    bank.add("Q1", responses_table("Q1"), items_table(), calibrator=fake_calibrator)
+    data = check_period(responses_table("Q2", 2), items_table(), SPEC, period="Q2").data
+    for given in (data, guide_period(data, bank.consensus().groups)):
+        name = write_job(bank._store, given, SPEC, 7)
+        folder = bank._store.work / name
+        content = parse_json((folder / "job.json").read_bytes(), "job")
+        entries = {key: FileEntry.model_validate(entry) for key, entry in content["files"].items()}
+        same(_read_data(FolderReader(Store.open(folder), entries)), given)
+
+
+def test_a_job_that_is_called_off_ends_and_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("concal.bank.update.job._LOOK_SECONDS", -1.0)
+    bank = Bank.create(tmp_path / "bank", QUICK)
+    data = check_period(responses_table("Q1"), items_table(), QUICK, period="Q1").data
+    name = write_job(bank._store, data, QUICK, 7)
+    stop_job(bank._store, name)
+    with pytest.raises(Stopped):
+        do_job(bank.path, name, lambda share, message: None)
+    assert write_job(bank._store, data, QUICK, 7) == name
+    assert do_job(bank.path, name, lambda share, message: None).startswith("calibration-Q1-")
+
+
+def test_backfill_gives_what_adding_one_by_one_gives(
+    place: Place, tmp_path: Path, client: Any, one_by_one: Bank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = files_of(tmp_path / "files")
+    bank = Bank.create(place / "bank", QUICK)
+    told: list[str] = []
+    with monkeypatch.context() as nothing_here:
+        nothing_here.setattr("concal.calibrate.period.calibrate_period", never)  # all of it happens in jobs
+        done = bank.backfill(manifest, cluster=client, progress=lambda stage, share, message: told.append(stage))
+    assert [update.period for update in done] == ["Q1", "Q2", "Q3"]
+    assert {"calibrate Q1", "calibrate Q2", "calibrate Q3"} <= set(told)
+    equal_banks(bank, one_by_one)
+    assert not [name for name in os.listdir(bank._store.work) if name.startswith(("job-", "calibration-"))]
+    assert bank.backfill(manifest) == []
+    assert bank.verify().ok
+
+
+def test_backfill_without_a_cluster_goes_on_where_it_was(tmp_path: Path, one_by_one: Bank) -> None:
+    manifest = files_of(tmp_path)
+    bank = Bank.create(tmp_path / "bank", QUICK)
+    bank.add("Q1", tmp_path / "Q1.csv", tmp_path / "items.csv")
+    assert [update.period for update in bank.backfill(manifest)] == ["Q2", "Q3"]
+    equal_banks(bank, one_by_one)
+
+
+def test_add_on_a_cluster_is_the_same_to_the_bit(tmp_path: Path, client: Any, one_by_one: Bank) -> None:
+    files_of(tmp_path)
+    bank = Bank.create(tmp_path / "bank", QUICK)
+    bank.add("Q1", tmp_path / "Q1.csv", tmp_path / "items.csv", cluster=client)
+    mine, theirs = bank.calibration("Q1"), one_by_one.calibration("Q1")
+    for name, group in mine.groups.items():
+        np.testing.assert_array_equal(group.xi, theirs.groups[name].xi)
+
+
+def test_manifests_that_cannot_be(tmp_path: Path) -> None:
+    manifest = files_of(tmp_path)
+    bank = Bank.create(tmp_path / "bank", QUICK)
+    for text, what in (
+        ("period,responses,items\nQ1,no.csv,items.csv\n", "files do not exist"),
+        ("period,responses,items\nQ1,Q1.csv,items.csv\nQ1,Q2.csv,items.csv\n", "named twice"),
+        ("period,responses,items\n", "no line"),
+        ("period,response\nQ1,x\n", "responses"),
+    ):
+        manifest.write_text(text)
+        with pytest.raises(DataError, match=what):
+            bank.backfill(manifest)
+    assert bank.version == 0
+
+
+def test_clusters_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "CONNECT_SECONDS", 1)
+    bank = Bank.create(tmp_path / "bank", QUICK)
+    for address in ("tcp://127.0.0.1:9", "nonsense://x"):
+        with pytest.raises(BankError, match="no Dask scheduler answers"):
+            bank.backfill(files_of(tmp_path / "files"), cluster=address)
+    assert bank.version == 0
+
+
+def test_workers_with_another_version_or_without_the_storage_are_refused(
+    tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bank = Bank.create(tmp_path / "bank", QUICK)
+    clusters.check_workers(client, bank._store)
+
+    def other(place: str, token: str) -> dict[str, Any]:
+        return {"concal": "9.9", "engine": 1, "storage": ""}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(clusters, "look_around", other)
+        with pytest.raises(BankError, match=r"2 of 2 workers .*has concal 9\.9"):
+            clusters.check_workers(client, bank._store)
+    found = clusters.look_around(str(tmp_path / "elsewhere"), "x")
+    assert found["concal"] == concal.__version__
+    assert "cannot use" in found["storage"]
+
+
+def test_prior_from_the_bank_cannot_be_side_by_side(tmp_path: Path) -> None:
+    content = QUICK.model_dump()
+    content["calibration"]["prior"] = "bank"
+    bank = Bank.create(tmp_path / "bank", Spec.parse(content))
+    with pytest.raises(BankError, match="side by side"):
+        bank.backfill(files_of(tmp_path / "files"), cluster="tcp://127.0.0.1:9")
+
+
+# processes of their own
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+@contextmanager
+def real_cluster(workers: int = 2) -> Iterator[tuple[str, list[subprocess.Popen[bytes]], subprocess.Popen[bytes]]]:
+    """A scheduler and workers without nannies, each a process."""
+    address = f"tcp://127.0.0.1:{free_port()}"
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    script = [sys.executable, "-c", "from distributed.cli.dask_scheduler import main; main()"]
+    scheduler = subprocess.Popen([*script, "--host", address, "--no-dashboard"], **quiet)
+    script = [sys.executable, "-c", "from distributed.cli.dask_worker import main; main()"]
+    started = [
+        subprocess.Popen([*script, address, "--nthreads", "1", "--no-nanny", "--no-dashboard"], **quiet)
+        for _ in range(workers)
+    ]
+    try:
+        with distributed.Client(address, timeout=60) as made:
+            made.wait_for_workers(workers, timeout=60)
+        yield address, started, scheduler
+    finally:
+        for process in (*started, scheduler):
+            process.kill()
+            process.wait()
+
+
+LONG = Spec.parse({**SPEC.model_dump(), "calibration": {"chains": 2, "draws": 400, "max_sweeps": 6000, "min_ess": 1e9}})
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_the_middle_is_replaced_with_the_same_bits(tmp_path: Path) -> None:
+    manifest = files_of(tmp_path / "files", ("Q1", "Q2"))
+    whole = Bank.create(tmp_path / "whole", LONG)
+    whole.backfill(manifest)
+    bank = Bank.create(tmp_path / "bank", LONG)
+    with real_cluster() as (address, workers, _):
+        killed: list[float] = []
+        with distributed.Client(address) as client:
+            client.run(_save_often)
+
+        def kill_one() -> None:
+            for _ in range(1200):
+                if list((tmp_path / "bank" / "work").glob("calibration-*/checkpoint.npz")):
+                    os.kill(workers[0].pid, signal.SIGKILL)
+                    killed.append(time.time())
+                    return
+                time.sleep(0.05)
+
+        killer = threading.Thread(target=kill_one)
+        killer.start()
+        bank.backfill(manifest, cluster=address)
+        killer.join()
+    assert killed
+    equal_banks(bank, whole)
+
+
+def _save_often() -> None:
+    """On the worker."""
+    import concal.calibrate.sampler
+
+    concal.calibrate.sampler.CHECKPOINT_SECONDS = 0.2
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_write_the_storage_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    bank = Bank.create(tmp_path / "bank", LONG)
+    with real_cluster(1) as (address, _, _scheduler), distributed.Client(address) as client:
+        client.run(_hide, str(tmp_path / "bank"))
+        start = time.monotonic()
+        with pytest.raises(BankError, match="1 of 1 workers cannot do this work"):
+            bank.backfill(files_of(tmp_path / "files"), cluster=client)
+        assert time.monotonic() - start < 30
+    assert not [name for name in os.listdir(bank._store.work) if name.startswith("job-")]
+    assert bank.version == 0
+
+
+def _hide(place: str) -> None:
+    """On the worker: a machine that has no such folder."""
+
+    from concal.bank.store import folders
+
+    def gone(self: Any, name: str) -> Path:
+        raise FileNotFoundError(2, "No such file or directory", place)
+
+    folders.FolderObjects._inside = gone  # type: ignore[method-assign]
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_goes_away_is_an_error_and_work_goes_on_later(tmp_path: Path) -> None:
+    manifest = files_of(tmp_path / "files", ("Q1", "Q2"))
+    bank = Bank.create(tmp_path / "bank", LONG)
+    with real_cluster() as (address, _, scheduler):
+
+        def end() -> None:
+            for _ in range(1200):
+                if list((tmp_path / "bank" / "work").glob("calibration-*/lock")):
+                    scheduler.kill()
+                    return
+                time.sleep(0.05)
+
+        killer = threading.Thread(target=end)
+        killer.start()
+        with pytest.raises(BankError, match="the cluster was lost"):
+            bank.backfill(manifest, cluster=address)
+        killer.join()
+    assert Bank(bank.path).version == 0
+    assert bank.verify().ok
+    with real_cluster() as (address, _, _scheduler):
+        assert len(bank.backfill(manifest, cluster=address)) == 2
+
+
+@pytest.mark.slow
+def test_interrupting_calls_the_jobs_off(tmp_path: Path) -> None:
+    manifest = files_of(tmp_path / "files", ("Q1", "Q2"))
+    spec = tmp_path / "long.toml"
+    LONG.write(spec)
+    run = [sys.executable, "-m", "concal.cli"]
+    subprocess.run([*run, "init", str(tmp_path / "bank"), "--spec", str(spec)], check=True, capture_output=True)
+    with real_cluster() as (address, _, _scheduler):
+        command = [*run, "backfill", str(tmp_path / "bank"), str(manifest), "--scheduler", address]
+        child = subprocess.Popen(command, stderr=subprocess.PIPE)
+        for _ in range(1200):
+            if list((tmp_path / "bank" / "work").glob("calibration-*/lock")):
+                break
+            time.sleep(0.05)
+        time.sleep(1.0)
+        child.send_signal(signal.SIGINT)
+        _, text = child.communicate(timeout=60)
+        assert child.returncode == 130
+        assert b"goes on where it stopped" in text
+        with distributed.Client(address) as client:
+            for _ in range(120):
+                busy = client.run(lambda dask_worker: dask_worker.state.executing_count)
+                if not any(busy.values()):
+                    break
+                time.sleep(0.5)
+            assert not any(busy.values()), "workers went on"
+    assert Bank(tmp_path / "bank").version == 0
