@@ -185,6 +185,7 @@ START = _object(
 
 OBJECTS: dict[str, Schema] = {
     "add": UPDATE,
+    "backfill": _of("array", "one update per period that was added", items=UPDATE),
     "retract": UPDATE,
     "combine": UPDATE,
     "rereference": UPDATE,
