@@ -53,6 +53,14 @@ class DataSpec(_Section):
     person_id: str = Field(default="person_id", min_length=1, description="Column of the examinees' ids.")
     item_id: str = Field(default="item_id", min_length=1, description="Column of the items' ids (long tables).")
     score: str = Field(default="score", min_length=1, description="Column of the scores (long tables).")
+    person_group: str = Field(
+        default="person_group",
+        min_length=1,
+        description="Column of examinee groups where there is one (language, grade): each has its ability mean and SD.",
+    )
+    reference_group: str | None = Field(
+        default=None, description="Examinee group that sets a period's metric; default: the period's largest."
+    )
     ignore: tuple[str, ...] = Field(default=(), description="Columns of wide tables that are no items.")
     missing: Literal["skip", "error"] = Field(
         default="skip", description="A score that is empty, NA or NaN: a response that was not given, or refused."

@@ -208,6 +208,20 @@ class Version:
         """Pairs of items with dependent residuals (Q3), the most dependent first."""
         return pair_table(self.period_fits())
 
+    def dif(self, fdr: float | None = None) -> pl.DataFrame:
+        """Items that groups of examinees of equal ability do not answer alike, over all periods.
+
+        One row per item and group of examinees, items that differ first, by consequence for scores; see
+        `docs/guides/dif.md`.
+        """
+        from concal.combine.drift.dif import SCHEMA, find_dif
+
+        if not self._snapshot.periods:
+            return pl.DataFrame(schema=SCHEMA)
+        consensus = self.consensus(joint=False)
+        groups = {name: said for name in self.period_names if (said := self._periods.person_groups(name)) is not None}
+        return find_dif(groups, consensus, in_force(consensus.links), fdr=fdr or self.consensus_spec.drift_fdr)
+
     def period_fits(self) -> dict[str, PeriodFit]:
         """Fit of the items of each period whose responses concal saw."""
         found = {name: self._periods.fit(name) for name in self.period_names}

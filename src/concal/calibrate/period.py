@@ -14,7 +14,7 @@ from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.fit.period_fit import fit_period
 from concal.calibrate.known import KnownGroup, guide_period
 from concal.calibrate.layout import Layout, lay_out
-from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws, mixture_moments
 from concal.calibrate.sampler import Report, Sampler, stuck_items
 from concal.calibrate.tables import response_table
 from concal.calibrate.trace import Trace, population_names, split_governing
@@ -192,15 +192,17 @@ def _abilities(
     for g in layout.groups:
         counts[:, g.dim] += np.diff(g.person_start)
     moments = np.swapaxes(trace.moments[chosen], 0, 1)  # (chain, draw, population, 2 D)
+    whole = mixture_moments(moments[..., :D], moments[..., D:], layout.population_sizes)
     return Abilities(
         person_ids=data.person_ids,
         mean=mean,
         sd=sd,
         n_responses=counts,
-        draw_mean=moments[:, :, 0, :D],
-        draw_sd=moments[:, :, 0, D:],
+        draw_mean=whole[0],
+        draw_sd=whole[1],
         correlation=np.ascontiguousarray(R[:, :, 0]),
         populations=layout.populations,
+        population=layout.population,
         population_mean=moments[:, :, :, :D],
         population_sd=moments[:, :, :, D:],
     )

@@ -123,7 +123,9 @@ class Abilities:
     correlation : (chain, draw, dimension, dimension) float64
         R, the correlation of theta in the population.
     populations : tuple of str
-        Populations of examinees, the first sets the metric; more than one only in a pooled fit.
+        Populations of examinees, the first sets the metric: the groups of examinees, or the periods of a pooled fit.
+    population : (persons,) int32 or None
+        The population of each examinee.
     population_mean, population_sd : (chain, draw, population, dimension) float64 or None
         `draw_mean` and `draw_sd` for every population.
     """
@@ -136,8 +138,16 @@ class Abilities:
     draw_sd: Array
     correlation: Array
     populations: tuple[str, ...] = ()
+    population: npt.NDArray[np.int32] | None = None
     population_mean: Array | None = None
     population_sd: Array | None = None
+
+
+def mixture_moments(mean: Array, sd: Array, sizes: npt.NDArray[np.int64]) -> tuple[Array, Array]:
+    """Mean and SD over all examinees from those of their populations, (..., population, dimension) each."""
+    share = (sizes / sizes.sum())[:, None]
+    whole = (share * mean).sum(axis=-2)
+    return whole, np.sqrt((share * (sd**2 + (mean - whole[..., None, :]) ** 2)).sum(axis=-2))
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""``concal fit``: do the items fit, what was observed by ability, which pairs depend on each other."""
+"""``concal fit``: do the items fit, which pairs depend on each other; ``concal dif``: are they fair."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from concal.cli.show import FullOption, JsonOption, ToOption, show_table
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command("fit")(fit)
+    app.command("dif")(dif)
 
 
 def fit(
@@ -58,3 +59,27 @@ def fit(
     if not (bins or ids or everything):
         table = table.filter(pl.col("flagged"))
     show_table(table, views.FIT_BINS if bins else views.FIT, full=full, as_json=as_json, to=to)
+
+
+def dif(
+    bank: BankArgument,
+    everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those that differ.")] = False,
+    fdr: Annotated[float | None, typer.Option("--fdr", help="False discovery rate; default the spec's.")] = None,
+    at: AtOption = None,
+    full: FullOption = False,
+    to: ToOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Items that groups of examinees of equal ability do not answer alike, by what it means for scores.
+
+    Groups are the column person_group of the responses; their ability distributions may differ. The score shift is the
+    mean change of the expected score (0 to 1) over the group's examinees; q is the false discovery rate at which the
+    item is found. `concal exclude` and `concal split` act on items.
+
+    Example: concal dif bank
+    """
+    table = open_version(bank, at).dif(fdr)
+    if not (table.height or as_json or to):
+        typer.echo("no period has groups of examinees (column person_group of its responses)")
+        return
+    show_table(table if everything else table.filter(table["flagged"]), views.DIF, full=full, as_json=as_json, to=to)

@@ -14,6 +14,7 @@ from concal.data.findings import Findings, counted, some
 from concal.data.items import read_items
 from concal.data.linkage import ItemIds, Linkage, linkage
 from concal.data.period import GroupData, PeriodData
+from concal.data.person_groups import groups_of
 from concal.data.read import Table, read_responses
 from concal.data.rows import Rows, index_rows
 from concal.data.tables import period_tables
@@ -120,7 +121,8 @@ def check_period(
     plan = _plan(table, rows, spec, period, earlier_items, found)
     found.stop_if_bad()
     codings = {name: coding_of(spec.groups[name].features, states[name]) for name in designs}
-    data = _period_data(period, rows, table, kept, designs, codings, spec, found)
+    people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
+    data = _period_data(period, rows, table, kept, designs, codings, spec, found, people)
     found.stop_if_bad()
     tables = period_tables(data, rows, table, wide=wide)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
@@ -226,6 +228,7 @@ def _period_data(
     codings: Mapping[str, str],
     spec: Spec,
     found: Findings,
+    people: tuple[tuple[str, ...], np.ndarray[Any, np.dtype[np.int32]]],
 ) -> PeriodData:
     ids, groups = table["item_id"], table["group"]
     data: dict[str, GroupData] = {}
@@ -253,5 +256,4 @@ def _period_data(
             f"{counted(len(lacking), 'dimension')} without responses in this period: {some(lacking)}; every period "
             "of a bank must measure all of its dimensions: add the missing responses, or keep a bank per dimension"
         )
-    population = np.zeros(rows.person_ids.len(), dtype=np.int32)
-    return PeriodData(period, spec.bank.dimensions, rows.person_ids, data, (period,), population, tuple(found.warnings))
+    return PeriodData(period, spec.bank.dimensions, rows.person_ids, data, *people, tuple(found.warnings))

@@ -14,7 +14,8 @@ from concal.errors import DataError, first_few
 def pool_periods(periods: Mapping[str, PeriodData], reference: str, *, name: str = "pooled") -> PeriodData:
     """Periods side by side: items are shared, examinees are not (an id in two periods is two rows).
 
-    Populations are the periods, the reference first; the others keep their order.
+    Populations are the periods, the reference first; the others keep their order. A period with groups of examinees has
+    one for each, called ``period/group``.
 
     Parameters
     ----------
@@ -32,15 +33,23 @@ def pool_periods(periods: Mapping[str, PeriodData], reference: str, *, name: str
     start = dict(zip(order, np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64), strict=True))
     groups = dict.fromkeys(g for p in order for g in periods[p].groups)
     dimensions = dict.fromkeys(d for p in order for d in periods[p].dimensions)
+    names = [_population_names(p, periods[p]) for p in order]
+    first = np.concatenate([[0], np.cumsum([len(own) for own in names])[:-1]])
     return PeriodData(
         period=name,
         dimensions=tuple(dimensions),
         person_ids=pl.concat([periods[p].person_ids for p in order], rechunk=True),
         groups={g: _pool_group(g, {p: periods[p] for p in order}, start) for g in groups},
-        populations=tuple(order),
-        population=np.repeat(np.arange(len(order), dtype=np.int32), sizes),
+        populations=tuple(name for own in names for name in own),
+        population=np.concatenate(
+            [periods[p].population + at for p, at in zip(order, first, strict=True)], dtype=np.int32, casting="unsafe"
+        ),
         warnings=tuple(f"{p}: {text}" for p in order for text in periods[p].warnings),
     )
+
+
+def _population_names(period: str, data: PeriodData) -> list[str]:
+    return [period] if len(data.populations) == 1 else [f"{period}/{name}" for name in data.populations]
 
 
 def _pool_group(name: str, periods: Mapping[str, PeriodData], start: Mapping[str, int]) -> GroupData:

@@ -39,6 +39,8 @@ class Answers(NamedTuple):
         Where the rows stood in the file, from 1, when some were left out.
     notes
         What had to be guessed about the file.
+    person_groups
+        `person_id`, `person_group` as the rows say it, where there is such a column.
     """
 
     rows: pl.DataFrame
@@ -47,6 +49,7 @@ class Answers(NamedTuple):
     not_given: int = 0
     numbers: pl.Series | None = None
     notes: tuple[str, ...] = ()
+    person_groups: pl.DataFrame | None = None
 
 
 def read_table(
@@ -109,10 +112,19 @@ def read_responses(source: Table, *, wide: bool = False, options: DataSpec | Non
         names = {options.person_id: "person_id", options.item_id: "item_id", options.score: "score"}
         table, label = _loaded(source, True, "responses", notes)
         check_columns(table, list(names), label)
-        table = table.select(pl.col(old).alias(new) for old, new in names.items())
-        ids = [id_text(table[name], label) for name in ("person_id", "item_id")]
-        answers = _with_score(table.with_columns(ids), missing=options.missing == "skip")
+        rows = table.select(pl.col(old).alias(new) for old, new in names.items())
+        ids = [id_text(rows[name], label) for name in ("person_id", "item_id")]
+        answers = _with_score(rows.with_columns(ids), missing=options.missing == "skip")
+        answers = answers._replace(person_groups=_person_groups(table, options.person_id, options, label))
     return answers._replace(notes=tuple(notes))
+
+
+def _person_groups(table: pl.DataFrame, who: str, options: DataSpec, label: str) -> pl.DataFrame | None:
+    """The group of every examinee, where the table has such a column."""
+    if options.person_group not in table.columns:
+        return None
+    columns = {"person_id": id_text(table[who], label), "person_group": id_text(table[options.person_group], label)}
+    return pl.DataFrame(columns).drop_nulls("person_id").unique(maintain_order=True)
 
 
 def _melt(table: pl.DataFrame, options: DataSpec, label: str) -> Answers:
@@ -123,7 +135,7 @@ def _melt(table: pl.DataFrame, options: DataSpec, label: str) -> Answers:
             "wide (--wide)"
         )
     who = options.person_id if options.person_id in table.columns else (table.columns or [""])[0]
-    left_out = {who, *options.ignore}
+    left_out = {who, options.person_group, *options.ignore}
     items = [name for name in table.columns if name not in left_out]
     if not items:
         raise DataError(
@@ -143,7 +155,8 @@ def _melt(table: pl.DataFrame, options: DataSpec, label: str) -> Answers:
     names = pl.DataFrame({"k": [str(k) for k in range(len(items))], "item_id": items})
     silent = persons.filter(~persons.is_in(given["person"].unique().implode())).drop_nulls()
     rows = given.join(names, on="k", how="left", maintain_order="left")
-    return _with_score(rows.select(pl.col("person").alias("person_id"), "item_id", "score"), silent)
+    answers = _with_score(rows.select(pl.col("person").alias("person_id"), "item_id", "score"), silent)
+    return answers._replace(person_groups=_person_groups(table, who, options, label))
 
 
 def check_columns(table: pl.DataFrame, columns: Sequence[str], what: str) -> None:

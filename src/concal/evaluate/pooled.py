@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from concal.bank.bank import Bank
@@ -14,7 +15,7 @@ from concal.bank.store.store import Store
 from concal.bank.update.add import Calibrator
 from concal.bank.update.shelf import Shelf, fingerprint
 from concal.bank.version import Version
-from concal.calibrate.result import Calibration
+from concal.calibrate.result import Calibration, mixture_moments
 from concal.combine.result import Consensus
 from concal.data.check import check_period
 from concal.data.period import PeriodData
@@ -165,6 +166,7 @@ def evaluate_bank(
         say(f"comparing the {method} consensus")
         found.append(agreement(consensus, pooled, calibrations.values(), max_rhat=max_rhat))
     pairs = pl.concat(a.pairs for a in found)
+    pooled = by_period(pooled, (reference, *(p for p in periods if p != reference)))
     populations = getattr(pooled.abilities, "populations", ()) or data.populations
     say("placing the periods where the pooled fit has them")
     implied = pooled_links(calibrations, pooled, populations)
@@ -172,7 +174,7 @@ def evaluate_bank(
     evaluation = Evaluation(
         name=name,
         reference=reference,
-        periods=data.populations,
+        periods=(reference, *(p for p in periods if p != reference)),
         methods=tuple(consensuses),
         agreement=pl.concat(a.table for a in found),
         overall=pl.concat(a.overall for a in found),
@@ -195,6 +197,24 @@ def evaluate_bank(
     if keep:
         bank.add_evaluation(name, evaluation.content(), evaluation.frames())
     return evaluation
+
+
+def by_period(pooled: Calibration, periods: Iterable[str]) -> Calibration:
+    """The pooled fit with one ability distribution per period, where periods have groups of examinees."""
+    abilities, names = pooled.abilities, tuple(periods)
+    if abilities is None or abilities.population is None or len(abilities.populations) == len(names):
+        return pooled
+    assert abilities.population_mean is not None
+    assert abilities.population_sd is not None
+    sizes = np.bincount(abilities.population, minlength=len(abilities.populations)).astype(np.int64)
+    found = []
+    for period in names:
+        own = [k for k, name in enumerate(abilities.populations) if name == period or name.startswith(f"{period}/")]
+        parts = abilities.population_mean[:, :, own], abilities.population_sd[:, :, own]
+        found.append(mixture_moments(*parts, sizes[own]))
+    mean, sd = (np.stack(values, axis=2) for values in zip(*found, strict=True))
+    merged = replace(abilities, populations=names, population=None, population_mean=mean, population_sd=sd)
+    return replace(pooled, abilities=merged)
 
 
 def _consensuses(bank: Bank, methods: Iterable[str]) -> tuple[dict[str, Consensus], list[ConcalError]]:

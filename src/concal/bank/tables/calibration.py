@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.tables.fit import read_fit, write_fit
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
 
+_BY_POPULATION = ("population_mean", "population_sd")
 Float32 = npt.NDArray[np.float32]
 
 
@@ -102,7 +103,7 @@ def _population_table(group: GroupDraws) -> pa.Table:
 
 def _write_abilities(writer: FolderWriter, abilities: Abilities, dimensions: tuple[str, ...]) -> None:
     n, k = abilities.mean.shape
-    ids = pa.array(abilities.person_ids.to_list(), pa.string())
+    ids, place = pa.array(abilities.person_ids.to_list(), pa.string()), abilities.population
     tables = [
         pa.table(
             {
@@ -111,16 +112,19 @@ def _write_abilities(writer: FolderWriter, abilities: Abilities, dimensions: tup
                 "mean": pa.array(np.ascontiguousarray(abilities.mean[:, d], dtype=np.float64)),
                 "sd": pa.array(np.ascontiguousarray(abilities.sd[:, d], dtype=np.float64)),
                 "n_responses": pa.array(np.ascontiguousarray(abilities.n_responses[:, d], dtype=np.int64)),
+                "population": pa.nulls(n, pa.int32()) if place is None else pa.array(place, pa.int32()),
             }
         )
         for d in range(k)
     ]
     writer.tables("abilities", tables, split=("mean", "sd"))
     chains, draws = abilities.draw_mean.shape[:2]
-    flat = {f: getattr(abilities, f).reshape(chains * draws, -1) for f in ("draw_mean", "draw_sd", "correlation")}
+    names = [f for f in ("draw_mean", "draw_sd", "correlation", *_BY_POPULATION) if getattr(abilities, f) is not None]
+    flat = {f: getattr(abilities, f).reshape(chains * draws, -1) for f in names}
     columns = {name: pa.array(list(np.asarray(v, np.float64)), pa.list_(pa.float64())) for name, v in flat.items()}
     index = {"chain": np.repeat(np.arange(chains), draws), "draw": np.tile(np.arange(draws), chains)}
-    writer.tables("ability_draws", [pa.table({**{n: pa.array(v, pa.int32()) for n, v in index.items()}, **columns})])
+    table = pa.table({**{n: pa.array(v, pa.int32()) for n, v in index.items()}, **columns})
+    writer.tables("ability_draws", [table], meta={"populations": list(abilities.populations)})
 
 
 def read_calibration(reader: FolderReader, *, draws: bool = True) -> Calibration:
@@ -222,6 +226,13 @@ def _read_population(
             extra[name][field] = values.reshape(*shape, *tail)
 
 
+def read_populations(reader: FolderReader, n: int) -> tuple[tuple[str, ...], npt.NDArray[np.int32] | None]:
+    """Names of the populations of n examinees, and the population of each, where that is known."""
+    names: list[str] = reader.part("ability_draws").meta["populations"]  # type: ignore[assignment]
+    place = reader.frame("abilities", ["population"])["population"].head(n)
+    return tuple(names), None if place.null_count() else place.to_numpy()
+
+
 def _read_abilities(reader: FolderReader, dimensions: tuple[str, ...], shape: tuple[int, int]) -> Abilities | None:
     if "abilities" not in reader:
         return None
@@ -232,6 +243,7 @@ def _read_abilities(reader: FolderReader, dimensions: tuple[str, ...], shape: tu
         return np.ascontiguousarray(frame[name].to_numpy().reshape(k, n).T)
 
     table = reader.table("ability_draws")
+    populations, place = read_populations(reader, n)
 
     def by_draw(name: str, *tail: int) -> npt.NDArray[np.float64]:
         return np.array(table.column(name).combine_chunks().flatten().to_numpy()).reshape(*shape, *tail)
@@ -244,4 +256,35 @@ def _read_abilities(reader: FolderReader, dimensions: tuple[str, ...], shape: tu
         draw_mean=by_draw("draw_mean", k),
         draw_sd=by_draw("draw_sd", k),
         correlation=by_draw("correlation", k, k),
+        populations=populations,
+        population=place,
+        **{f: by_draw(f, len(populations), k) if f in table.column_names else None for f in _BY_POPULATION},
     )
+
+
+class AbilityGroups(NamedTuple):
+    """Groups of examinees: names, ability means and SDs (groups, dimensions), sizes, and the dimensions' names."""
+
+    names: tuple[str, ...]
+    mean: npt.NDArray[np.float64]
+    sd: npt.NDArray[np.float64]
+    sizes: npt.NDArray[np.int64]
+    dimensions: tuple[str, ...]
+
+
+def read_ability_groups(reader: FolderReader) -> AbilityGroups | None:
+    """The period's groups of examinees; None where it came without abilities or is one population."""
+    if "abilities" not in reader:
+        return None
+    dimensions = tuple(reader.json("calibration")["plain"]["dimensions"])
+    n = reader.frame("abilities", ["population"]).height // len(dimensions)
+    names, place = read_populations(reader, n)
+    if place is None or len(names) < 2:
+        return None
+    table = reader.table("ability_draws", list(_BY_POPULATION))
+    shape = (-1, len(names), len(dimensions))
+    mean, sd = (
+        np.array(table.column(f).combine_chunks().flatten().to_numpy()).reshape(shape).mean(axis=0)
+        for f in _BY_POPULATION
+    )
+    return AbilityGroups(names, mean, sd, np.bincount(place, minlength=len(names)), dimensions)

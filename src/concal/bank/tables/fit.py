@@ -12,7 +12,7 @@ from concal.calibrate.fit.period_fit import PeriodFit
 from concal.calibrate.fit.pvalues import benjamini_hochberg
 from concal.combine.drift.gather import InForce
 
-_FRAMES = ("items", "bins", "pairs")
+_FRAMES = ("items", "bins", "pairs", "groups")
 TESTS = {
     "item_id": pl.String, "group": pl.String, "dimension": pl.String, "period": pl.String, "n_responses": pl.Int64,
     "flagged": pl.Boolean, "misfit": pl.Float64, "p_value": pl.Float64, "q_value": pl.Float64,
@@ -39,8 +39,8 @@ def read_fit(reader: FolderReader) -> PeriodFit | None:
     """The fit of a period; None where it came without responses."""
     if "fit" not in reader:
         return None
-    items, bins, pairs = (reader.frame(f"fit_{name}") for name in _FRAMES)
-    return PeriodFit(items, bins, pairs, int(reader.json("fit")["n_pairs"]))
+    items, bins, pairs, groups = (reader.frame(f"fit_{name}") for name in _FRAMES)
+    return PeriodFit(items, bins, pairs, int(reader.json("fit")["n_pairs"]), groups)
 
 
 def item_fit_table(fits: Mapping[str, PeriodFit], fdr: float) -> pl.DataFrame:

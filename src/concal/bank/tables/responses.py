@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from concal.bank.store.codec import decode_model
 from concal.bank.store.folder import FolderReader, FolderWriter
+from concal.bank.tables.calibration import read_populations
 from concal.data.period import GroupData, PeriodData
 from concal.errors import BankError
 
@@ -60,11 +62,18 @@ def read_period_data(reader: FolderReader, period: str) -> PeriodData:
             coding=plain["coding"],
         )
     persons = read_persons(reader)
+    populations, population = _populations(reader, period, persons.len())
     return PeriodData(
         period=period,
         dimensions=tuple(content["plain"]["dimensions"]),
         person_ids=persons,
         groups=groups,
-        populations=(period,),
-        population=np.zeros(persons.len(), dtype=np.int32),
+        populations=populations,
+        population=population,
     )
+
+
+def _populations(reader: FolderReader, period: str, n: int) -> tuple[tuple[str, ...], npt.NDArray[np.int32]]:
+    """Groups of examinees, as the calibration had them."""
+    names, place = read_populations(reader, n) if "abilities" in reader else ((), None)
+    return ((period,), np.zeros(n, dtype=np.int32)) if place is None else (names, place)

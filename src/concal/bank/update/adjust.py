@@ -40,7 +40,7 @@ def adjust_fit(fit: PeriodFit, by: Adjustment) -> PeriodFit:
             frame = frame.filter(counts).with_columns(pl.col(name).replace(dict(by.renamed)))
         return frame
 
-    return PeriodFit(adjusted(fit.items), adjusted(fit.bins), adjusted(fit.pairs), fit.n_pairs)
+    return PeriodFit(adjusted(fit.items), adjusted(fit.bins), adjusted(fit.pairs), fit.n_pairs, adjusted(fit.groups))
 
 
 def adjust_factors(factors: PeriodFactors, by: Adjustment) -> PeriodFactors:

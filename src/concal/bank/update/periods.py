@@ -14,7 +14,7 @@ from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import PeriodEntry, Snapshot
 from concal.bank.store.store import Store
-from concal.bank.tables.calibration import read_calibration, read_item_draws
+from concal.bank.tables.calibration import read_ability_groups, read_calibration, read_item_draws
 from concal.bank.tables.fit import read_fit
 from concal.bank.tables.responses import read_period_data
 from concal.bank.tables.results import read_factors, read_link
@@ -23,6 +23,7 @@ from concal.bank.update.adjust import adjust_calibration, adjust_data, adjust_fa
 from concal.calibrate.fit.period_fit import PeriodFit
 from concal.calibrate.result import Calibration
 from concal.combine.combine import place
+from concal.combine.drift.dif import GroupsOfPeriod
 from concal.combine.factors.period import PeriodFactors, Placed
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
@@ -91,6 +92,14 @@ class Periods:
         """Whether its items fit; None where it came without responses."""
         found = self.memory[period][0].fit if period in self.memory else read_fit(self.reader(period))
         return None if found is None else adjust_fit(found, self.adjustment(period))
+
+    def person_groups(self, period: str) -> GroupsOfPeriod | None:
+        """What its groups of examinees said about the items; None where there is one group or no responses."""
+        fit = self.fit(period)
+        if fit is None or not fit.groups.width:
+            return None
+        abilities = read_ability_groups(self.reader(period))
+        return None if abilities is None else GroupsOfPeriod(fit.groups, *abilities)
 
     def link(self, period: str) -> Link:
         """Its link to the reference."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.calibrate.fit.by_group import GroupEvidence, group_evidence
 from concal.calibrate.fit.dependence import Residuals, dependent_pairs
 from concal.calibrate.fit.items import ItemFit, item_fit
 from concal.calibrate.layout import GroupLayout, Layout
@@ -35,12 +36,16 @@ class PeriodFit:
         item_id, other_id, dimension, n_common, q3, t, p_value, q_value: the pairs that stand out most.
     n_pairs : int
         Pairs that were tested.
+    groups : polars DataFrame
+        item_id, group, dimension, person_group, n_responses, Q, h: what each group of examinees says about an item
+        (`concal.calibrate.fit.by_group`), matrices row by row; without columns where there is one group.
     """
 
     items: pl.DataFrame
     bins: pl.DataFrame
     pairs: pl.DataFrame
     n_pairs: int
+    groups: pl.DataFrame = field(default_factory=pl.DataFrame)
 
 
 def fit_period(
@@ -53,7 +58,7 @@ def fit_period(
     xi : dict of group -> (items, p)
     theta_mean, theta_sd : (persons, dimensions)
     """
-    items, bins = [], []
+    items, bins, groups = [], [], []
     residuals: dict[int, list[Residuals]] = {}
     ids: dict[int, list[str]] = {}
     for g in layout.groups:
@@ -63,6 +68,10 @@ def fit_period(
         found, z = item_fit(g.model, xi[g.name], item, score, mean, sd)
         items.append(_item_frame(group, found, _mean_scores(g, score)))
         bins.append(_bin_frame(group, found))
+        if len(layout.populations) > 1:
+            who = layout.population[g.item_person].astype(np.intp)
+            said = group_evidence(g.model, xi[g.name], item, score, mean, sd, who, len(layout.populations))
+            groups.append(_group_frame(group, said, layout.populations))
         v = np.maximum(theta_sd[g.item_person, g.dim] ** 2, np.finfo(np.float64).tiny)
         known = ids.setdefault(g.dim, [])
         at = Residuals(item + len(known), g.item_person.astype(np.intp), z, np.sqrt(np.maximum(sd**2 / v - 1.0, 0.0)))
@@ -74,7 +83,9 @@ def fit_period(
         frame, n = _pair_frame(joined, ids[dim], layout.dimensions[dim], layout.n_persons)
         pairs.append(frame)
         tested += n
-    return PeriodFit(pl.concat(items), pl.concat(bins), pl.concat(pairs).sort("p_value", maintain_order=True), tested)
+    both = pl.concat(pairs).sort("p_value", maintain_order=True)
+    by_group = pl.concat(groups) if groups else pl.DataFrame()
+    return PeriodFit(pl.concat(items), pl.concat(bins), both, tested, by_group)
 
 
 def _mean_scores(g: GroupLayout, score: Array) -> Array:
@@ -101,6 +112,24 @@ def _item_frame(group: GroupData, found: ItemFit, mean_score: Array) -> pl.DataF
             "misfit": np.sqrt(np.maximum(size, 0.0)),
         }
     ).with_columns(pl.col(pl.Float64).fill_nan(None))
+
+
+def _group_frame(group: GroupData, said: GroupEvidence, names: tuple[str, ...]) -> pl.DataFrame:
+    """Items that a group of examinees answered, item by item."""
+    item, who = np.nonzero(said.n)
+    n = item.size
+    lists = pl.List(pl.Float64)
+    return pl.DataFrame(
+        {
+            "item_id": pl.Series(group.item_ids, dtype=pl.String).gather(item),
+            "group": pl.Series([group.name] * n, dtype=pl.String),
+            "dimension": pl.Series([group.dimension] * n, dtype=pl.String),
+            "person_group": pl.Series(names, dtype=pl.String).gather(who),
+            "n_responses": said.n[item, who],
+            "Q": pl.Series(said.Q[item, who].reshape(n, -1).tolist(), dtype=lists),
+            "h": pl.Series(said.h[item, who].tolist(), dtype=lists),
+        }
+    )
 
 
 def _bin_frame(group: GroupData, found: ItemFit) -> pl.DataFrame:

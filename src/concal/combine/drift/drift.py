@@ -86,18 +86,35 @@ def find_drift(
         As it was when combining: what others say fades alike. Whether periods agree does not depend on it.
     """
     links = in_force(consensus.links)
-    groups = [
-        _test_items(known, found)
-        for known in consensus.groups.values()
-        if (found := gather(placed, known, links)) is not None
-    ]
+    found = [(known, gather(placed, known, links)) for known in consensus.groups.values()]
+    there = [(known, factors) for known, factors in found if factors is not None]
+    return compare(there, [p.period for p in placed], fdr=fdr, half_life=half_life)
+
+
+def compare(
+    found: Sequence[tuple[GroupConsensus, Gathered]],
+    names: Sequence[str],
+    *,
+    fdr: float = 0.05,
+    half_life: float | None = None,
+) -> Drift:
+    """Test whether each item's factors agree, and name those that moved.
+
+    Parameters
+    ----------
+    found : item groups with their factors
+    names : what the factors come from, periods or groups of examinees, in order
+    fdr, half_life
+        See `find_drift`.
+    """
+    groups = [_test_items(known, factors) for known, factors in found]
     tested = [group.degrees > 0 for group in groups]
     q = benjamini_hochberg(np.concatenate([np.zeros(0), *(g.p_value[t] for g, t in zip(groups, tested, strict=True))]))
     frames = []
     for group, here in zip(groups, tested, strict=True):
         item_q = np.ones(here.size)
         item_q[here], q = q[: here.sum()], q[here.sum() :]
-        frames.append(_frame(placed, group, item_q, fdr, half_life))
+        frames.append(_frame(names, group, item_q, fdr, half_life))
     rows = [frame for frame in frames if frame is not None]
     if not rows:
         return Drift(pl.DataFrame(), pl.DataFrame())
@@ -124,11 +141,11 @@ def _test_items(known: GroupConsensus, found: Gathered) -> _Group:
 
 
 def _frame(
-    placed: Sequence[Placed], group: _Group, item_q: Array, fdr: float, half_life: float | None
+    names: Sequence[str], group: _Group, item_q: Array, fdr: float, half_life: float | None
 ) -> pl.DataFrame | None:
     known, found = group.known, group.found
     moved = find_movers(group.parts, found.item, np.flatnonzero((item_q <= fdr) & (group.degrees > 0)))
-    age = len(placed) - 1 - found.period
+    age = len(names) - 1 - found.period
     weight = np.ones(age.size) if half_life is None else 0.5 ** (age / half_life)
     prior = np.where(np.isnan(known.X[:, :1]), known.mean, np.nan_to_num(known.X) @ known.beta)
     others = without_each(
@@ -139,7 +156,6 @@ def _frame(
     at = np.flatnonzero(others.usable & several & (placed_at.degrees > 0))
     if not at.size:
         return None
-    names = [p.period for p in placed]
     movers: dict[int, list[str]] = {}
     for k in np.flatnonzero(moved):
         movers.setdefault(int(found.item[k]), []).append(names[found.period[k]])

@@ -1,0 +1,123 @@
+"""Groups of examinees through the bank: their abilities, what they say about items, and items that differ."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from concal.bank.bank import Bank
+from concal.evaluate.pooled import by_period
+from concal.spec import Spec
+
+from .programme import same
+from .test_cli_bank import data, run
+
+SPEC = Spec.parse(
+    {
+        "bank": {"name": "test", "dimensions": ["x"]},
+        "groups": {"g": {"model": "2pl", "dimension": "x"}},
+        "calibration": {"max_sweeps": 700, "draws": 200, "min_ess": 20.0, "max_rhat": 1.3, "item_share": 0.5},
+        "consensus": {"method": "analytic"},
+        "data": {"reference_group": "a"},
+    }
+)
+ITEMS = pl.DataFrame({"item_id": [f"i{j:02d}" for j in range(24)], "group": "g"})
+MOVED = ("i03", "i11")
+
+
+def responses(period: str, seed: int) -> pl.DataFrame:
+    """Group b is weaker by 1 and has two items that are harder by 1.2."""
+    rng, n = np.random.default_rng(seed), 700
+    d = np.random.default_rng(0).normal(0, 0.8, 24)
+    person, item = (v.ravel() for v in np.indices((n, 24)))
+    b = person % 2 == 1
+    theta = rng.standard_normal(n) - np.arange(n) % 2
+    harder = 1.2 * (b & np.isin(ITEMS["item_id"].to_numpy()[item], MOVED))
+    p = 1 / (1 + np.exp(-1.4 * (theta[person] - d[item] - harder)))
+    return pl.DataFrame(
+        {
+            "person_id": [f"{period}-{i:03d}" for i in person],
+            "item_id": ITEMS["item_id"].gather(item),
+            "score": (rng.random(item.size) < p).astype(float),
+            "person_group": np.where(b, "b", "a"),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
+    bank = Bank.create(tmp_path_factory.mktemp("dif") / "bank", SPEC)
+    for k, period in enumerate(("Q1", "Q2")):
+        bank.add(period, responses(period, k + 1), ITEMS)
+    return bank
+
+
+def test_abilities_have_a_mean_and_sd_per_group(bank: Bank) -> None:
+    abilities = bank.calibration("Q1").abilities
+    assert abilities is not None
+    assert abilities.populations == ("a", "b")
+    assert abilities.population_mean is not None
+    assert abilities.population_sd is not None
+    mean, sd = abilities.population_mean.mean(axis=(0, 1)), abilities.population_sd.mean(axis=(0, 1))
+    assert abs(mean[0, 0]) < 0.1
+    assert abs(mean[1, 0] + 1.0) < 0.2
+    assert np.all(np.abs(sd - 1.0) < 0.15)
+    own = abilities.draw_mean.mean()
+    assert abs(own - mean.mean()) < 1e-6  # equal sizes
+    assert abilities.draw_sd.mean() > sd.mean()  # apart by one: the whole is wider than its groups
+
+
+def test_responses_come_back_with_their_groups(bank: Bank) -> None:
+    found = bank.period_data("Q1")
+    assert found.populations == ("a", "b")
+    number = found.person_ids.str.slice(-3).cast(pl.Int32).to_numpy()
+    np.testing.assert_array_equal(found.population, number % 2)
+
+
+def test_items_that_differ_are_found_with_their_size(bank: Bank) -> None:
+    table = bank.dif()
+    flagged = table.filter(pl.col("flagged"))
+    assert set(flagged["item_id"]) >= set(MOVED)
+    assert flagged["item_id"].n_unique() <= 3
+    own = flagged.filter(pl.col("item_id").is_in(MOVED))
+    assert set(own["person_group"]) == {"b"}
+    assert set(own["direction"]) == {"harder"}
+    assert own["d_shift"].is_between(0.7, 1.7).all()
+    assert own["score_shift"].is_between(-0.35, -0.1).all()
+    assert table.filter(item_id="i03")["n_responses"].to_list() == [700, 700]
+    rest = table.filter(~pl.col("item_id").is_in(MOVED)).unique("item_id")
+    assert (rest["item_p_value"] <= 0.05).mean() < 0.25
+
+
+def test_decisions_are_followed(bank: Bank, tmp_path: Path) -> None:
+    import shutil
+
+    copy = Bank(shutil.copytree(bank.path, tmp_path / "bank"))
+    copy.exclude("i03", "Q2")
+    assert copy.dif().filter(item_id="i03")["n_responses"].to_list() == [350, 350]
+
+
+def test_command(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    listed = data(capsys, "dif", bank.path)
+    assert {row["item_id"] for row in listed} >= set(MOVED)
+    assert len(data(capsys, "dif", bank.path, "--all")) == 48
+    empty = Bank.create(tmp_path / "empty", SPEC)
+    assert data(capsys, "dif", empty.path) == []
+    assert run("dif", empty.path) == 0
+    assert "no period has groups" in capsys.readouterr().out
+
+
+def test_periods_of_a_pooled_fit_are_put_together(bank: Bank) -> None:
+    made = bank.calibration("Q1")
+    assert made.abilities is not None
+    from dataclasses import replace
+
+    pooled = replace(made, abilities=replace(made.abilities, populations=("Q1/a", "Q1/b")))
+    whole = by_period(pooled, ["Q1"]).abilities
+    assert whole is not None
+    np.testing.assert_allclose(whole.population_mean[:, :, 0], made.abilities.draw_mean)
+    np.testing.assert_allclose(whole.population_sd[:, :, 0], made.abilities.draw_sd)
+    same(by_period(made, ["Q1", "Q2"]), made)

@@ -1,0 +1,78 @@
+"""Groups of examinees: read, ordered, refused where they contradict themselves."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from concal.data.check import check_period
+from concal.data.pool import pool_periods
+from concal.errors import DataError
+from concal.spec import Spec
+
+
+def spec_with(**data):
+    return Spec.parse(
+        {
+            "bank": {"name": "t", "dimensions": ["x"]},
+            "groups": {"g": {"model": "2pl", "dimension": "x"}},
+            "data": {"few_responses": 1, **data},
+        }
+    )
+
+
+ITEMS = pl.DataFrame({"item_id": ["a", "b", "c"], "group": ["g"] * 3})
+
+
+def table(prefix="p", groups=("de", "fr", "fr", "it", "fr", "de")):
+    rng = np.random.default_rng(1)
+    return pl.DataFrame(
+        {
+            "person_id": [f"{prefix}{i}" for i in range(6) for _ in range(3)],
+            "item_id": ["a", "b", "c"] * 6,
+            "score": rng.integers(0, 2, 18),
+            "person_group": [g for g in groups for _ in range(3)],
+        }
+    )
+
+
+def test_the_largest_group_sets_the_metric_unless_one_is_named():
+    data = check_period(table(), ITEMS, spec_with()).data
+    assert data.populations == ("fr", "de", "it")
+    assert data.population.tolist() == [1, 0, 0, 2, 0, 1]
+    named = check_period(table(), ITEMS, spec_with(reference_group="it")).data
+    assert named.populations == ("it", "fr", "de")
+    absent = check_period(table(), ITEMS, spec_with(reference_group="en")).data
+    assert absent.populations == data.populations
+    assert any("3 examinee groups with fewer than 50" in text for text in data.warnings)
+
+
+def test_wide_tables_other_names_and_none():
+    wide = table().pivot(on="item_id", index=["person_id", "person_group"], values="score")
+    wide = wide.rename({"person_group": "site"})
+    data = check_period(wide, ITEMS, spec_with(person_group="site"), wide=True).data
+    assert data.populations == ("fr", "de", "it")
+    assert data.n_responses == 18
+    plain = check_period(table().drop("person_group"), ITEMS, spec_with(), period="Q1").data
+    assert plain.populations == ("Q1",)
+    assert not plain.population.any()
+
+
+@pytest.mark.parametrize(
+    ("row", "value", "says"),
+    [(4, "it", "1 examinee in several groups"), (4, None, "1 examinee without a person_group")],
+)
+def test_contradictions_are_refused(row, value, says):
+    groups = table()["person_group"].to_list()
+    groups[row] = value
+    if value is None:
+        groups[3:6] = [None] * 3
+    with pytest.raises(DataError, match=says):
+        check_period(table().with_columns(person_group=pl.Series(groups)), ITEMS, spec_with())
+
+
+def test_a_pooled_fit_has_a_population_per_period_and_group():
+    one = check_period(table(), ITEMS, spec_with(), period="Q1").data
+    two = check_period(table("q").drop("person_group"), ITEMS, spec_with(), period="Q2").data
+    pooled = pool_periods({"Q1": one, "Q2": two}, "Q2")
+    assert pooled.populations == ("Q2", "Q1/fr", "Q1/de", "Q1/it")
+    assert pooled.population.tolist() == [0] * 6 + [2, 1, 1, 3, 1, 2]
