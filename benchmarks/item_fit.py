@@ -47,9 +47,9 @@ def simulate(model: str, seed: int, **options: Any) -> tuple[Spec, PeriodData, P
 
 
 def plant(data: PeriodData, made: Programme, rng: np.random.Generator) -> tuple[PeriodData, dict[str, list[str]]]:
-    """Guessing (.25), crossing curves (the best third is misled) and doubled pairs, in items answered often.
+    """Guessing (.25), curves that turn (four in ten of the best third are misled), doubled pairs; in popular items.
 
-    Guessing in an easy or flat item looks like another easy or flat item, so these are of middle difficulty and steep.
+    Guessing in an easy or flat item looks like another easy or flat item: it is planted in steep ones above the mean.
     """
     group = data.groups["g"]
     often = np.argsort(-np.bincount(group.item, minlength=len(group.item_ids)))[: 4 * PLANTED]
@@ -57,17 +57,20 @@ def plant(data: PeriodData, made: Programme, rng: np.random.Generator) -> tuple[
     theta = made.truth.abilities.sort("person_id")["x"].to_numpy()
     xi = made.truth.items.pivot(on="parameter", index="item_id", values="value").sort("item_id")
     d, a = xi["d"].to_numpy().copy(), np.exp(xi["log_a"].to_numpy())
-    steep = often[: 2 * PLANTED]
-    d[steep], a[steep] = rng.uniform(0.3, 1.3, steep.size), rng.uniform(1.4, 2.2, steep.size)
+    a[often[: 2 * PLANTED]] = rng.uniform(1.4, 2.2, 2 * PLANTED)
+    d[often[:PLANTED]], d[often[PLANTED : 2 * PLANTED]] = (
+        rng.uniform(0.3, 1.3, PLANTED),
+        rng.uniform(-1.0, 0.0, PLANTED),
+    )
     score = group.score.copy()
-    kinds = {"guessing": often[:PLANTED], "crossing": often[PLANTED : 2 * PLANTED], "doubled": often[2 * PLANTED :]}
+    kinds = {"guessing": often[:PLANTED], "turning": often[PLANTED : 2 * PLANTED], "doubled": often[2 * PLANTED :]}
     for kind, items in kinds.items():
         own = np.isin(group.item, items)
         p = expit(a[group.item[own]] * (theta[group.person[own]] - d[group.item[own]]))
         if kind == "guessing":
             score[own] = rng.random(p.size) < 0.25 + 0.75 * p
-        elif kind == "crossing":
-            score[own] = rng.random(p.size) < np.where(theta[group.person[own]] > 0.5, p - 0.3, p)
+        elif kind == "turning":
+            score[own] = rng.random(p.size) < np.where(theta[group.person[own]] > 0.5, 0.6 * p, p)
     answers = {(p, j): k for k, (p, j) in enumerate(zip(group.person.tolist(), group.item.tolist(), strict=True))}
     for first, second in zip(kinds["doubled"][::2].tolist(), kinds["doubled"][1::2].tolist(), strict=True):
         for person in group.person[group.item == second].tolist():
@@ -130,7 +133,7 @@ def under_the_model(models: tuple[str, ...], periods: int, **options: Any) -> No
 
 def planted(periods: int, **options: Any) -> None:
     """Share of planted misfit that is found, at 5 % false discoveries."""
-    found = {kind: [0, 0] for kind in ("guessing", "crossing", "doubled", "false flags", "false pairs")}
+    found = {kind: [0, 0] for kind in ("guessing", "turning", "doubled", "false flags", "false pairs")}
     responses = []
     for seed in range(1, periods + 1):
         spec, data, made = simulate("2pl", seed, **options)
@@ -139,7 +142,7 @@ def planted(periods: int, **options: Any) -> None:
         assert fit is not None
         items = fit.items.filter(pl.col("p_value").is_not_null())
         flagged = items.filter(pl.Series(benjamini_hochberg(items["p_value"].to_numpy()) <= 0.05))["item_id"].to_list()
-        for kind in ("guessing", "crossing"):
+        for kind in ("guessing", "turning"):
             found[kind][0] += len(set(flagged) & set(names[kind]))
             found[kind][1] += len(names[kind])
             responses += items.filter(pl.col("item_id").is_in(names[kind]))["n_responses"].to_list()

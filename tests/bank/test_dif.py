@@ -9,7 +9,10 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.evaluate.digest import ability_table
 from concal.evaluate.pooled import by_period
+from concal.report.page import build_page
+from concal.report.view import View
 from concal.spec import Spec
 
 from .programme import same
@@ -90,6 +93,24 @@ def test_items_that_differ_are_found_with_their_size(bank: Bank) -> None:
     assert table.filter(item_id="i03")["n_responses"].to_list() == [700, 700]
     rest = table.filter(~pl.col("item_id").is_in(MOVED)).unique("item_id")
     assert (rest["item_p_value"] <= 0.05).mean() < 0.25
+
+
+def test_tables_say_who_took_part(bank: Bank) -> None:
+    assert bank.periods()["person_groups"].to_list() == ["a, b", "a, b"]
+    links = {name: bank.link(name) for name in bank.period_names}
+    table = ability_table({name: bank.calibration(name) for name in bank.period_names}, links)
+    own = table.filter(period="Q1")
+    assert own["person_group"].to_list() == ["all", "a", "b"]
+    assert own["examinees"].to_list() == [700, 350, 350]
+    mean = own["mean"].to_list()
+    assert abs(mean[0] - (mean[1] + mean[2]) / 2) < 1e-6
+    assert mean[1] > mean[2]
+
+
+def test_report_shows_fairness(bank: Bank) -> None:
+    page = build_page(View(bank))
+    assert "Fit and fairness" in page
+    assert "not answered alike by groups of examinees" in page
 
 
 def test_decisions_are_followed(bank: Bank, tmp_path: Path) -> None:

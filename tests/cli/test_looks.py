@@ -31,6 +31,7 @@ TABLES = {
     "anchors": ["links", "BANK", "--period", "2026Q2"],
     "drift": ["drift", "BANK", "--at", "spring"],
     "drift-full": ["drift", "BANK", "--at", "spring", "--full"],
+    "dif": ["dif", "BANK"],
     "fit": ["fit", "BANK", "--all"],
     "fit-bins": ["fit", "BANK", "C3", "--bins"],
     "fit-pairs": ["fit", "BANK", "C3", "--pairs"],

@@ -27,6 +27,24 @@ def test_only_what_is_sure_and_large_is_said():
     assert [item for item, _ in flags] == ["a", "a", "x"]
 
 
+def test_items_that_groups_do_not_answer_alike():
+    dif = pl.DataFrame(
+        {
+            "item_id": ["a", "b"],
+            "person_group": ["fr", "fr"],
+            "flagged": [True, True],
+            "direction": ["harder", "easier"],
+            "score_shift": [-0.12, 0.001],
+            "score_size": [0.13, 0.001],
+        }
+    )
+    (notice,) = misfit_notices(None, None, dif)
+    assert notice.section == "fit"
+    assert "1 item is not answered alike" in notice.text
+    assert "'a' for 'fr' (harder, 0.12 in the expected score)" in notice.text
+    assert list(misfit_flags(None, None, dif)) == [("a", "harder for fr: 0.12 of the score")]
+
+
 def test_nothing_to_say():
     assert list(misfit_notices(None, None)) == []
     assert list(misfit_notices(FIT.clear(), PAIRS.clear())) == []

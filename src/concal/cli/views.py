@@ -135,6 +135,7 @@ PERIODS = View(
         "n_items": Column(WHOLE, "items with responses", "items"),
         "n_responses": Column(WHOLE, "responses", "responses"),
         "n_persons": Column(WHOLE, "examinees, where the period came with them", "examinees"),
+        "person_groups": Column(TEXT, "groups of examinees, the one that sets the metric first", "examinee groups"),
         "n_draws": Column(WHOLE, "posterior draws kept", "draws"),
         "engine": Column(TEXT, "what calibrated it"),
         "seed": Column(WHOLE, "seed of the calibration", "seed", 0),

@@ -30,13 +30,14 @@ def attention(
     acts: pl.DataFrame | None = None,
     fit: pl.DataFrame | None = None,
     pairs: pl.DataFrame | None = None,
+    dif: pl.DataFrame | None = None,
     max_fallback: float = 0.05,
 ) -> tuple[Notice, ...]:
     """Everything the stages warned about, and what only the whole bank shows; problems first.
 
-    `alarms` are the bank's contradictions (`Version.alarms`), `acts` its decisions (`Version.acts`), `fit` and `pairs`
-    what it says of the items' fit (`Version.fit`, `Version.fit_pairs`). Above the share `max_fallback` of answered
-    items in the population fallback the periods are called too thin.
+    `alarms` are the bank's contradictions (`Version.alarms`), `acts` its decisions (`Version.acts`), `fit`, `pairs`
+    and `dif` what it says of the items' fit and fairness (`Version.fit`, `Version.fit_pairs`, `Version.dif`). Above
+    the share `max_fallback` of answered items in the population fallback the periods are called too thin.
     """
     found = [Notice("problem", alarm.section, alarm.text) for alarm in alarms]
     found += _calibrations(calibrations)
@@ -65,7 +66,7 @@ def attention(
                 "in the expected score); `concal exclude` or `concal split` acts on them",
             )
         )
-    found += misfit_notices(fit, pairs)
+    found += misfit_notices(fit, pairs, dif)
     found += _resting(acts)
     if evaluation is None:
         found.append(Notice("doubt", "agreement", "no pooled fit to compare with yet; `concal evaluate` makes one"))

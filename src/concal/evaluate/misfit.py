@@ -1,4 +1,4 @@
-"""What the fit of items means for the attention list and for single items, in words."""
+"""What the fit of items means for the attention list and for single items, in words: misfit, dependence, fairness."""
 
 from __future__ import annotations
 
@@ -28,14 +28,23 @@ def dependent(pairs: pl.DataFrame | None, fdr: float = 0.05) -> pl.DataFrame:
     return pairs.filter((pl.col("q_value") <= fdr) & (pl.col("q3") >= DEPENDENT))
 
 
-def misfit_notices(fit: pl.DataFrame | None, pairs: pl.DataFrame | None) -> Iterator[Notice]:
-    """Misfit and local dependence, one notice each."""
+def differing(dif: pl.DataFrame | None) -> pl.DataFrame:
+    """The rows of a DIF table in which an item differs, and by enough to matter."""
+    if dif is None or "flagged" not in dif.columns:
+        return pl.DataFrame()
+    return dif.filter(pl.col("flagged") & (pl.col("score_size") >= LEAST))
+
+
+def misfit_notices(
+    fit: pl.DataFrame | None, pairs: pl.DataFrame | None, dif: pl.DataFrame | None = None
+) -> Iterator[Notice]:
+    """Misfit, local dependence and differential item functioning, one notice each."""
     bad = misfits(fit)
     if bad.height:
         n, first = bad["item_id"].n_unique(), bad.row(0, named=True)
         yield Notice(
             "doubt",
-            "items",
+            "fit",
             f"{n:,} {'item does' if n == 1 else 'items do'} not follow their curve; largest misfit: "
             f"{first['item_id']!r} in {first['period']!r} ({first['misfit']:.2f} of the score); "
             "`concal fit` lists them",
@@ -45,17 +54,35 @@ def misfit_notices(fit: pl.DataFrame | None, pairs: pl.DataFrame | None) -> Iter
         first = both.row(0, named=True)
         yield Notice(
             "doubt",
-            "items",
+            "fit",
             f"{both.height:,} {'pair of items depends' if both.height == 1 else 'pairs of items depend'} on each other "
             f"beyond the ability; most: {first['item_id']!r} and {first['other_id']!r} in {first['period']!r} "
             f"(Q3 {first['q3']:.2f}); `concal fit --pairs` lists them",
         )
 
+    unlike = differing(dif)
+    if unlike.height:
+        n, first = unlike["item_id"].n_unique(), unlike.row(0, named=True)
+        yield Notice(
+            "doubt",
+            "fit",
+            f"{n:,} {'item is' if n == 1 else 'items are'} not answered alike by groups of examinees of equal ability; "
+            f"most consequential: {first['item_id']!r} for {first['person_group']!r} ({first['direction']}, "
+            f"{abs(first['score_shift']):.2f} in the expected score); `concal dif` lists them",
+        )
 
-def misfit_flags(fit: pl.DataFrame | None, pairs: pl.DataFrame | None) -> Iterator[tuple[str, str]]:
+
+def misfit_flags(
+    fit: pl.DataFrame | None, pairs: pl.DataFrame | None, dif: pl.DataFrame | None = None
+) -> Iterator[tuple[str, str]]:
     """(item id, what is worth knowing about it)."""
     for row in misfits(fit).iter_rows(named=True):
         yield row["item_id"], f"misfit in {row['period']}: {row['misfit']:.2f} of the score"
     for row in dependent(pairs).iter_rows(named=True):
         for item, other in ((row["item_id"], row["other_id"]), (row["other_id"], row["item_id"])):
             yield item, f"depends on {other} in {row['period']}: Q3 {row['q3']:.2f}"
+    for row in differing(dif).iter_rows(named=True):
+        yield (
+            row["item_id"],
+            f"{row['direction']} for {row['person_group']}: {abs(row['score_shift']):.2f} of the score",
+        )

@@ -115,6 +115,11 @@ class View:
         return self.bank.fit_pairs()
 
     @cached_property
+    def dif(self) -> pl.DataFrame:
+        """Items that groups of examinees answer, group by group."""
+        return self.bank.dif()
+
+    @cached_property
     def history(self) -> pl.DataFrame:
         """One row per version up to this one."""
         return self.bank.history()
@@ -138,6 +143,7 @@ class View:
             acts=self.acts,
             fit=self.fit,
             pairs=self.fit_pairs,
+            dif=self.dif,
             alarms=raise_alarms(self.placed, self.consensus, self.bank.consensus_spec, self.drift),
         )
 

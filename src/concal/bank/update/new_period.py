@@ -56,6 +56,11 @@ class NewPeriod:
         """Of the period."""
         return self.calibration.period
 
+    def _person_groups(self) -> str | None:
+        """Groups of examinees, the one that sets the metric first."""
+        abilities = self.calibration.abilities
+        return ", ".join(abilities.populations) if abilities and len(abilities.populations) > 1 else None
+
     @property
     def info(self) -> dict[str, Any]:
         """What a table of periods shows."""
@@ -65,6 +70,7 @@ class NewPeriod:
             "n_items": sum(g.n_items for g in groups),
             "n_responses": int(sum(int(g.n_responses.sum()) for g in groups)),
             "n_persons": self.files["persons"].rows if "persons" in self.files else None,
+            "person_groups": self._person_groups(),
             "n_draws": calibration.n_draws,
             "engine": calibration.engine,
             "seed": calibration.seed,

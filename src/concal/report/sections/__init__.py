@@ -10,10 +10,11 @@ from concal.report.sections import (
     consensus,
     data,
     drift,
+    fit,
     items,
     links,
     overview,
 )
 
-SECTIONS = (overview, changes, drift, items, links, data, calibration, consensus, abilities, agreement)
+SECTIONS = (overview, changes, drift, fit, items, links, data, calibration, consensus, abilities, agreement)
 """Modules with a function ``section(view, block)``."""

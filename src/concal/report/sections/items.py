@@ -95,7 +95,7 @@ def flags(view: View) -> dict[str, tuple[str, ...]]:
     moved = drifted(view.drift.items)
     for item, period, way in moved.select("item_id", "period", "direction").iter_rows() if moved.height else ():
         found.setdefault(item, []).append(f"drift in {period}: {way}")
-    for item, text in misfit_flags(view.fit, view.fit_pairs):
+    for item, text in misfit_flags(view.fit, view.fit_pairs, view.dif):
         found.setdefault(item, []).append(text)
     for act in view.acts.filter(~pl.col("idle")).iter_rows(named=True):
         why = f": {act['reason']}" if act["reason"] else ""
