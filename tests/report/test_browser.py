@@ -65,6 +65,7 @@ def path(reported, tmp_path_factory):
 def page(path):
     page = start()
     open_page(page, path)
+    page.execute_script("drawEverything()")
     yield page
     page.quit()
 
@@ -231,6 +232,7 @@ def test_fits_and_screenshots(path, width):
         open_page(page, path)
         page.execute_script("document.documentElement.style.scrollBehavior = 'auto'; openItem('essay-00010')")
         assert page.execute_script("return document.documentElement.scrollWidth") <= width
+        page.execute_script("drawEverything()")
         cut = """
             return [...document.querySelectorAll(".scroll")].filter(s => s.scrollWidth > s.clientWidth + 1)
               .map(s => s.closest("section").id + " " + (s.querySelector("caption, th")?.textContent))"""

@@ -44,7 +44,7 @@ def with_ratios(table: pl.DataFrame) -> pl.DataFrame:
     """SD ratios by exposure in one column, so that the table fits the page."""
     parts = [f"sd_ratio_{name}" for name in TERTILES]
     said = pl.format(" ".join(["{}"] * len(parts)), *(pl.col(name).round(2) for name in parts))
-    return table.with_columns(said.alias("SD ratio, low mid high exposure")).drop(parts)
+    return table.with_columns(said.alias("SD ratios by exposure")).drop(parts)
 
 
 def pairs(table: pl.DataFrame, block: Block) -> list[dict[str, Any]]:

@@ -1,8 +1,32 @@
 // Put the page together.
-const redraws = [];
+// Figures by host: how to draw them, and whether that was done. Those far below are drawn when one comes near them.
+const figures = new Map();
+function drawFigure(host) {
+  const figure = figures.get(host);
+  figure.drawn = true;
+  figure.draw();
+}
 function redrawAll() {
-  for (const draw of redraws) draw();
+  for (const [host, { drawn }] of figures) if (drawn) drawFigure(host);
   explorer.redraw();
+}
+function drawEverything() {
+  for (const host of figures.keys()) drawFigure(host);
+  explorer.redraw();
+}
+function makeFigures() {
+  const near = new IntersectionObserver(
+    (entries) => {
+      for (const { target, isIntersecting } of entries) {
+        if (isIntersecting && !figures.get(target).drawn) drawFigure(target);
+      }
+    },
+    { rootMargin: "600px 0px" },
+  );
+  for (const host of document.querySelectorAll("[data-figure]")) {
+    figures.set(host, { draw: figureMakers[host.dataset.figure](host), drawn: false });
+    near.observe(host);
+  }
 }
 
 function makeTheme() {
@@ -20,7 +44,10 @@ function makeTheme() {
     set(order[now]);
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redrawAll);
-  window.addEventListener("beforeprint", () => set("light"));
+  window.addEventListener("beforeprint", () => {
+    set("light");
+    drawEverything();
+  });
   window.addEventListener("afterprint", () => set(order[now]));
 }
 
@@ -53,10 +80,8 @@ function openFirst() {
 async function start() {
   try {
     await readData();
-    for (const host of document.querySelectorAll("[data-figure]"))
-      redraws.push(figureMakers[host.dataset.figure](host));
+    makeFigures();
     makeExplorer(document.getElementById("explorer"));
-    redrawAll();
     makeTheme();
     followSections();
     openFirst();

@@ -49,8 +49,8 @@ figureMakers.movers = function (host) {
     el("div", { class: "controls" }, more),
     numbers(() => frameTable(table, "moved")),
   );
-  requestAnimationFrame(() => show(PICTURES));
   return () => {
+    if (!plots.length) show(PICTURES);
     key.replaceChildren(
       legend([
         ["consensus", color("s0")],
