@@ -1,4 +1,4 @@
-"""Consensus against the pooled fit on simulated programmes: the tables of docs/evidence/validation.md.
+"""Consensus against the pooled fit on simulated programmes: the tables of docs/evidence/validation_tables.md.
 
     python benchmarks/pooled_agreement.py --design dense --programme drift --seed 1 --selection adaptive_within
 

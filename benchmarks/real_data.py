@@ -1,4 +1,4 @@
-"""Consensus against the pooled fit on real responses: the tables of "Real responses" in docs/evidence/validation.md.
+"""Consensus against the pooled fit on real responses: the tables of "Real responses" in docs/evidence/validation_tables.md.
 
     python benchmarks/real_data.py {cloze,cloze2,assist,assist_order} --data FOLDER --out FOLDER [--no-pooled]
 

@@ -2,7 +2,7 @@
 
 A script of this folder that is not in the table below is run without arguments. Exit code 1 when one fails or takes
 longer than its limit; the others still run. Figures for the record come from the scripts themselves at full size (see
-docs/evidence/benchmarks.md).
+docs/evidence/benchmark_tables.md).
 """
 
 from __future__ import annotations

@@ -30,6 +30,31 @@ class Commands(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(commands()), allow_section_headings=True)
 
 
+class JsonOutputs(SphinxDirective):
+    """What every command prints with --json."""
+
+    def run(self) -> list[nodes.Node]:
+        return self.parse_text_to_nodes("\n".join(json_outputs()), allow_section_headings=True)
+
+
+def json_outputs() -> Iterator[str]:
+    """Markdown of the JSON schemas of commands' outputs."""
+    from concal.cli.outputs import output_names, output_schema
+
+    for name in output_names():
+        schema = output_schema(name)
+        rows = schema["type"] == "array"
+        yield f"## {name}\n\n{schema.get('description', '')}{' A list of rows.' if rows else ''}\n"
+        fields = schema["items"].get("properties", {}) if rows else schema.get("properties", {})
+        if fields:
+            yield "| key | type | |\n|---|---|---|"
+            for key, own in fields.items():
+                kind = own.get("type", "any")
+                words = " or ".join(kind) if isinstance(kind, list) else str(kind)
+                yield f"| `{key}` | {words} | {cell(own.get('description', ''))} |"
+            yield ""
+
+
 def bank_toml() -> Iterator[str]:
     """Markdown of the spec."""
     from concal.spec import Spec
@@ -158,4 +183,5 @@ def choices_of(annotation: Any) -> list[str]:
 def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("concal-bank-toml", BankToml)
     app.add_directive("concal-commands", Commands)
+    app.add_directive("concal-json", JsonOutputs)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

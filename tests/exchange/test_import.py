@@ -183,7 +183,7 @@ def test_bad_legacy_tables() -> None:
 
 @pytest.mark.slow
 def test_numpyro_calibrates_a_period_and_it_is_added(tmp_path: Path) -> None:
-    """The worked example of docs/guides/exchange.md: NumPyro's NUTS on a 2pl period, linked to one of concal's own."""
+    """The worked example of docs/guides/importing.md: NumPyro's NUTS on a 2pl period, linked to one of concal's own."""
     numpyro = pytest.importorskip("numpyro")
     import jax
     import jax.numpy as jnp
