@@ -16,12 +16,12 @@ from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
 PLACES = {  # name -> what is photographed, and how much of it
-    "overview": ("#overview", 560),
+    "overview": ("#overview", 620),
+    "drift": ("[data-figure=movers]", 640),
     "links": ("[data-figure=clouds]", 420),
     "agreement": ("[data-figure=agreement]", 760),
     "item": ("#items", 900),
 }
-ITEM = "summary-00096"  # few responses in some categories
 FOLDER = Path(__file__).parent / "pictures"
 WIDTH = 1100
 
@@ -38,7 +38,7 @@ def main(report: Path) -> None:
     while not page.execute_script("return document.documentElement.dataset.ready"):
         time.sleep(0.1)
     FOLDER.mkdir(exist_ok=True)
-    page.execute_script("openItem(arguments[0], false)", ITEM)
+    page.execute_script("drawEverything()")
     for name, (place, height) in PLACES.items():
         box = page.execute_script(
             "const b = document.querySelector(arguments[0]).getBoundingClientRect();"
