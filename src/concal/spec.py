@@ -102,6 +102,15 @@ class CalibrationSpec(_Section):
     tau: float = Field(
         default=0.01, gt=0, description="Hyperprior precision: beta ~ N(0, I / tau) on standardised features."
     )
+    shards: int = Field(
+        default=1,
+        ge=1,
+        le=1000,
+        description="Examinees are dealt to so many shards, each calibrated alone and put together.",
+    )
+    max_responses_per_shard: int | None = Field(
+        default=None, ge=1000, description="As many shards as keep each below this many responses."
+    )
     threads: int | None = Field(
         default=None, ge=1, description="Threads; default all cores. The draws do not depend on it."
     )

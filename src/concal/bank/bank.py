@@ -97,6 +97,7 @@ class Bank(Version):
         progress: Progress | None = None,
         calibrator: Calibrator | None = None,
         cluster: Cluster | None = None,
+        shards: int | None = None,
     ) -> Update:
         """Add a period: check, calibrate, link, combine, commit. Nothing changes before the commit.
 
@@ -128,6 +129,8 @@ class Bank(Version):
             What calibrates instead of concal's engine.
         cluster
             Address of a Dask scheduler, or a `distributed.Client`: calibrate there. The numbers are the same.
+        shards
+            Deal the examinees to so many shards, calibrate each alone and put them together; default: the spec's.
         """
         done = add.add(
             self._store,
@@ -145,6 +148,7 @@ class Bank(Version):
             progress=progress,
             calibrator=calibrator,
             cluster=cluster,
+            shards=shards,
         )
         return self._moved(done)
 
@@ -171,7 +175,13 @@ class Bank(Version):
 
         def one(row: Row) -> Update:
             return self.add(
-                row.period, row.responses, row.items, keep_responses=keep_responses, reason=reason, progress=progress
+                row.period,
+                row.responses,
+                row.items,
+                keep_responses=keep_responses,
+                reason=reason,
+                progress=progress,
+                cluster=cluster,
             )
 
         return backfill(self._store, read_backlog(manifest), one, cluster=cluster, progress=progress)

@@ -103,6 +103,9 @@ def add(
     reason: ReasonOption = "",
     restart: Annotated[bool, typer.Option("--restart", help="Ignore the checkpoint of an interrupted run.")] = False,
     scheduler: SchedulerOption = None,
+    shards: Annotated[
+        int | None, typer.Option("--shards", metavar="N", min=1, help="Calibrate N shards of examinees; see the guide.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add a period: check, calibrate, link, combine, commit. An interrupted run goes on where it was.
@@ -134,6 +137,7 @@ def add(
                     resume=not restart,
                     progress=report,
                     cluster=scheduler,
+                    shards=shards,
                 )
         elif draws is not None:
             done = opened.add_draws(period, draws, items=items, replace=replace, reason=reason, progress=report)

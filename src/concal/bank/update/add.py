@@ -22,6 +22,7 @@ from concal.bank.update.new_period import NewPeriod, keep_calibration, new_perio
 from concal.bank.update.next_version import Change, make_next_version
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
+from concal.bank.update.shards import ShardedRun, with_shards
 from concal.bank.update.shelf import Shelf, fingerprint
 from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.calibrate.known import guide_period
@@ -68,6 +69,7 @@ def add(
     progress: Progress | None,
     calibrator: Calibrator | None,
     cluster: Cluster | None = None,
+    shards: int | None = None,
 ) -> Update:
     """Add one period; see `Bank.add`. `seen` is the spec that `spec` was made from."""
     clock = Clock(progress)
@@ -82,7 +84,10 @@ def add(
     data = checked.data
     if used.calibration.prior == "bank" and head.periods:
         data = guide_period(data, _known(store, head, data))
+    used = with_shards(data, used, shards)
     shelf = Shelf(store, period, fingerprint(data, used, seed, getattr(run, "__qualname__", type(run).__name__)))
+    if used.calibration.shards > 1:
+        run, cluster = ShardedRun(store, run, clock, cluster), None
     try:
         with clock.stage("calibrate"):
             files = shelf.finished() if resume else None

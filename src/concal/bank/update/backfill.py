@@ -17,6 +17,7 @@ from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, conne
 from concal.bank.update.job import ENGINE_NAME, fetch_shelf, write_job
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
+from concal.bank.update.shards import with_shards
 from concal.bank.update.shelf import Shelf, fingerprint
 from concal.bank.update.spec import read_spec
 from concal.data.check import CheckedPeriod
@@ -87,8 +88,9 @@ def _calibrate_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clo
         check_workers(client, store)
         jobs = {}
         for period, found in checked.items():
-            if not _on_shelf(store, found, spec):
-                jobs[period] = write_job(store, found.data, spec, spec.calibration.seed)
+            used = with_shards(found.data, spec, None)
+            if used.calibration.shards == 1 and not _on_shelf(store, found, used):  # else side by side within a period
+                jobs[period] = write_job(store, found.data, used, used.calibration.seed)
         run_jobs(client, store, jobs, clock)
     for period, name in jobs.items():
         fetch_shelf(store, period, name.removeprefix("job-"))

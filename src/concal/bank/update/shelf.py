@@ -127,14 +127,18 @@ class Shelf:
         """Read the finished tables before they are in the bank."""
         return FolderReader(Store.open(self.folder), files)
 
+    def take(self) -> None:
+        """Have it back after `release`."""
+        self._lock = FileLock(self.folder / "lock")
+
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Let another process work on it meanwhile."""
-        self._lock.release()
+        self.release()
         try:
             yield
         finally:
-            self._lock = FileLock(self.folder / "lock")
+            self.take()
 
     def release(self) -> None:
         """Let another process use it."""

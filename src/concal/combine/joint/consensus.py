@@ -9,6 +9,7 @@ estimated once, under the priors of a calibration.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -29,7 +30,7 @@ from concal.combine.joint.arrange import GroupTables, arrange, group_layout
 from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.links import LinkPriors
 from concal.combine.joint.robust import link_weights, suspected
-from concal.combine.joint.sampler import TARGET_ESS, TARGET_RHAT, JointDraws, JointSampler
+from concal.combine.joint.sampler import KEPT, TARGET_ESS, TARGET_RHAT, JointDraws, JointSampler
 from concal.combine.joint.state import JointState
 from concal.combine.result import Consensus, GroupConsensus
 from concal.response.lanes import LANES
@@ -57,24 +58,11 @@ def combine_jointly(
     totals : Totals
         Of the same periods: the chains start from the analytic consensus.
     """
-    tell = progress or (lambda share, message: None)
-    evidence = {name: unite_forms(totals.forms(name), (items or {}).get(name)) for name in totals.group_names}
-    populations = {f.form: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
-    tables = [arrange(placed, group, populations, spec.half_life) for group in evidence.values()]
-    layouts = [
-        group_layout(group, table, totals.dimensions.index(group.dimension))
-        for group, table in zip(evidence.values(), tables, strict=True)
-    ]
-    rng = np.random.default_rng([spec.seed, 2])
-    factors = Factors(layouts, tables, [np.ones(t.n_factors) for t in tables])
-    known = _settle(list(evidence.values()), factors, totals)
-    suspects = _protect_links(list(evidence.values()), factors, known, totals) if spec.robust_links else 0
-    start = _start(list(evidence.values()), layouts, known, totals, rng)
-    taus = [float(group.hyperprior[0, 0]) for group in evidence.values()]
-    sampler = JointSampler(layouts, factors, LinkPriors(placed, layouts, tables), start, taus, spec.seed)
-    draws = sampler.run(tell)
-    groups = {group.name: _result(group, layouts[k], tables[k], draws, k) for k, group in enumerate(evidence.values())}
-    warnings = [*totals.warnings, *(w for group in evidence.values() for w in group.warnings)]
+    sample = sample_jointly(placed, totals, spec, items=items, progress=progress)
+    evidence, tables, layouts, draws = sample.evidence, sample.tables, sample.layouts, sample.draws
+    suspects = sample.suspects
+    groups = {group.name: _result(group, layouts[k], tables[k], draws, k) for k, group in enumerate(evidence)}
+    warnings = [*totals.warnings, *(w for group in evidence for w in group.warnings)]
     if draws.min_ess < TARGET_ESS or draws.max_rhat > TARGET_RHAT:
         warnings.append(
             f"the joint sampler ended after {draws.sweeps} sweeps with R-hat {draws.max_rhat:.2f} and "
@@ -92,10 +80,53 @@ def combine_jointly(
         totals.periods,
         groups,
         links=_link_table(draws, totals),
-        joint=_joint_draws(groups, tables, draws, rng),
+        joint=_joint_draws(groups, tables, draws, sample.rng),
         joint_links=np.swapaxes(draws.kept_links, 1, 2).copy(),
         warnings=tuple(warnings),
     )
+
+
+@dataclass(frozen=True)
+class JointSample:
+    """What was sampled, from what: evidence, factors and layout by group, and the draws.
+
+    `suspects` counts the items that hardly count for the links.
+    """
+
+    evidence: list[GroupEvidence]
+    tables: list[GroupTables]
+    layouts: list[GroupLayout]
+    draws: JointDraws
+    suspects: int
+    rng: np.random.Generator
+
+
+def sample_jointly(
+    placed: Sequence[Placed],
+    totals: Totals,
+    spec: ConsensusSpec,
+    *,
+    items: Mapping[str, NewItems] | None = None,
+    progress: Tell | None = None,
+    keep: int = KEPT,
+) -> JointSample:
+    """Draws of items, links and populations together; of the items' draws `keep` are kept."""
+    tell = progress or (lambda share, message: None)
+    evidence = {name: unite_forms(totals.forms(name), (items or {}).get(name)) for name in totals.group_names}
+    populations = {f.form: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
+    tables = [arrange(placed, group, populations, spec.half_life) for group in evidence.values()]
+    layouts = [
+        group_layout(group, table, totals.dimensions.index(group.dimension))
+        for group, table in zip(evidence.values(), tables, strict=True)
+    ]
+    rng = np.random.default_rng([spec.seed, 2])
+    factors = Factors(layouts, tables, [np.ones(t.n_factors) for t in tables])
+    known = _settle(list(evidence.values()), factors, totals)
+    suspects = _protect_links(list(evidence.values()), factors, known, totals) if spec.robust_links else 0
+    start = _start(list(evidence.values()), layouts, known, totals, rng)
+    taus = [float(group.hyperprior[0, 0]) for group in evidence.values()]
+    sampler = JointSampler(layouts, factors, LinkPriors(placed, layouts, tables), start, taus, spec.seed, keep)
+    return JointSample(list(evidence.values()), tables, layouts, sampler.run(tell), suspects, rng)
 
 
 def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals) -> list[tuple[Array, Array]]:

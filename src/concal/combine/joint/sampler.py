@@ -51,6 +51,8 @@ class JointDraws:
     sweeps : int
     max_rhat, min_ess : float
         Over links and populations.
+    kept : (kept draws,)
+        Which of the draws those of `xi` are.
     """
 
     mean: list[Array]
@@ -64,6 +66,7 @@ class JointDraws:
     sweeps: int
     max_rhat: float
     min_ess: float
+    kept: npt.NDArray[np.intp]
 
 
 class JointSampler:
@@ -71,8 +74,9 @@ class JointSampler:
 
     def __init__(
         self, groups: Sequence[GroupLayout], factors: Factors, priors: LinkPriors, state: JointState,
-        taus: Sequence[float], seed: int,
+        taus: Sequence[float], seed: int, keep: int = KEPT,
     ) -> None:  # fmt: skip
+        self.keep = keep
         self.workers = Workers(available_cores())
         self.state, self.taus, self.seed = state, taus, seed
         nobody = np.zeros(0, np.int32)
@@ -126,7 +130,8 @@ class JointSampler:
     def _sample(self, tell: Tell) -> JointDraws:
         size = sum(t.n_factors for t in self.factors.tables)
         block = int(np.clip(BLOCK_WORK // size, LEAST_BLOCK, MOST_BLOCK))
-        trace = JointTrace(self.layout.groups, self.state, self.workers, keep_every=block * LANES // KEPT)
+        every = max(1, block * LANES // self.keep)
+        trace = JointTrace(self.layout.groups, self.state, self.workers, keep_every=every, keep=self.keep)
         while True:
             for _ in range(block):
                 self.sweep(adapting=False)
@@ -141,8 +146,10 @@ class JointSampler:
 class JointTrace:
     """Running moments of the items, and every sweep of links and populations."""
 
-    def __init__(self, groups: Sequence[GroupLayout], state: JointState, workers: Workers, keep_every: int = 0) -> None:
-        self.groups, self.workers, self.keep_every = groups, workers, keep_every
+    def __init__(
+        self, groups: Sequence[GroupLayout], state: JointState, workers: Workers, keep_every: int = 0, keep: int = 0
+    ) -> None:
+        self.groups, self.workers, self.keep_every, self.keep = groups, workers, keep_every, keep
         self.blocks = [(k, slice(*block)) for k, g in enumerate(groups) for block in g.item_blocks]
         self.sweeps = 0
         self.centre = [s.xi.mean(axis=2) for s in state.groups]
@@ -160,7 +167,7 @@ class JointTrace:
         self.workers.map(lambda task: self._add(state, *task), self.blocks)
         for k, s in enumerate(state.groups):
             row += [np.moveaxis(s.beta, -1, 0).copy(), np.moveaxis(s.beta_mean, -1, 0).copy(), s.sigma.copy()]
-            if self.keep_every and len(self.kept[k]) * LANES < KEPT and self.sweeps % self.keep_every == 0:
+            if self.keep_every and len(self.kept[k]) * LANES < self.keep and self.sweeps % self.keep_every == 0:
                 self.kept[k].append(np.moveaxis(s.xi, -1, 0).astype(np.float32))
         row[0] = row[0].copy()
         if len(self.kept_links) < len(self.kept[0]):
@@ -195,6 +202,11 @@ class JointTrace:
             found.append((centre + shift, (square - n * shift[:, :, None] * shift[:, None, :]) / (n - 1)))
         return found
 
+    def _kept_rows(self) -> npt.NDArray[np.intp]:
+        """Which of all draws the kept draws of the items are."""
+        sweeps = self.keep_every * np.arange(1, 1 + len(self.kept[0])) - 1
+        return np.asarray((sweeps[:, None] * LANES + np.arange(LANES)).ravel(), dtype=np.intp)
+
     def result(self) -> JointDraws:
         """Everything summed up; draws as (sweeps x chains)."""
         mean, covariance = (list(column) for column in zip(*self.moments(), strict=True))
@@ -203,4 +215,5 @@ class JointTrace:
             mean, covariance, [np.concatenate(kept) for kept in self.kept],
             columns[1::3], columns[2::3], columns[3::3], columns[0],
             np.concatenate(self.kept_links), self.sweeps, self.max_rhat, self.min_ess,
+            self._kept_rows(),
         )  # fmt: skip

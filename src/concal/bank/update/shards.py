@@ -1,0 +1,155 @@
+"""A period in shards: dealt, calibrated one after the other or on a cluster, put together.
+
+Every shard has a shelf of its own, so an interrupted run goes on with the shards that are not finished. What comes out
+is one calibration; the bank does not see that there were shards, but for the engine's name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from concal.bank.store.manifest import FileEntry
+from concal.bank.store.store import Store
+from concal.bank.tables.calibration import read_calibration
+from concal.bank.tables.results import read_factors
+from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
+from concal.bank.update.job import fetch_folder, write_job
+from concal.bank.update.new_period import keep_calibration
+from concal.bank.update.progress import Clock
+from concal.bank.update.shelf import Shelf, fingerprint
+from concal.calibrate.result import Calibration
+from concal.combine.shards import unite_shards
+from concal.data.deal import deal, most_shards
+from concal.data.period import PeriodData
+from concal.errors import BankError
+from concal.spec import Spec
+
+
+def with_shards(data: PeriodData, spec: Spec, asked: int | None) -> Spec:
+    """The spec with the number of shards this period is to have: as asked, as the spec says, or by its size."""
+    options = spec.calibration
+    if asked is not None:
+        return _changed(spec, asked)
+    if options.max_responses_per_shard is not None:
+        wanted = -(-data.n_responses // options.max_responses_per_shard)
+        return _changed(spec, max(options.shards, min(wanted, most_shards(data))))
+    return spec
+
+
+def _changed(spec: Spec, shards: int) -> Spec:
+    options = spec.calibration.model_dump() | {"shards": shards, "max_responses_per_shard": None}
+    return Spec.parse({**spec.model_dump(), "calibration": options})
+
+
+@dataclass(frozen=True)
+class ShardedRun:
+    """Calibrates a period shard by shard; see `concal.bank.update.add.Calibrator`.
+
+    Attributes
+    ----------
+    store : Store
+    run : Calibrator
+        What calibrates a shard on this machine.
+    clock : Clock
+    cluster : address or client, or None
+        Where the shards are calibrated side by side.
+    """
+
+    store: Store
+    run: Any
+    clock: Clock
+    cluster: Cluster | None = None
+
+    def __call__(
+        self,
+        data: PeriodData,
+        spec: Spec,
+        *,
+        period: str,
+        seed: int,
+        checkpoint: Path | None,
+        progress: Callable[..., None] | None,
+        resume: bool,
+    ) -> Calibration:
+        """Draws of the period on its own metric."""
+        n, alone = spec.calibration.shards, _changed(spec, 1)
+        parts = deal(data, n)
+        seeds = [shard_seed(seed, k, n) for k in range(n)]
+        shelves = [
+            Shelf(self.store, period, fingerprint(part, alone, s, _name(self.run)))
+            for part, s in zip(parts, seeds, strict=True)
+        ]
+        try:
+            if self.cluster is not None:
+                self._elsewhere(parts, alone, seeds, shelves, resume)
+            files = [
+                self._shard(k, part, alone, s, shelf, resume)
+                for k, (part, s, shelf) in enumerate(zip(parts, seeds, shelves, strict=True))
+            ]
+            readers = [shelf.reader(found) for shelf, found in zip(shelves, files, strict=True)]
+            shards, factors = [read_calibration(r) for r in readers], [read_factors(r) for r in readers]
+            self.clock.tell("calibrate", 0.95, f"putting {n} shards together")
+            united = unite_shards(shards, data, spec, seed=seed, factors=factors)
+        except BaseException:
+            for shelf in shelves:
+                shelf.release()
+            raise
+        for shelf in shelves:
+            shelf.clear()
+        return united
+
+    def _shard(
+        self, k: int, part: PeriodData, spec: Spec, seed: int, shelf: Shelf, resume: bool
+    ) -> dict[str, FileEntry]:
+        """The finished tables of a shard."""
+        done = shelf.finished() if resume or self.cluster is not None else None
+        if done is not None:
+            return done
+        if self.cluster is not None:
+            raise BankError(f"shard {k + 1}: what the cluster calibrated is damaged; run the same command again")
+        label = Clock(lambda stage, share, message: self.clock.tell(f"calibrate shard {k + 1}", share, message))
+        calibration = self.run(
+            part,
+            spec,
+            period=part.period,
+            seed=seed,
+            checkpoint=shelf.checkpoint,
+            progress=label.engine,
+            resume=resume,
+        )
+        return keep_calibration(shelf, calibration, spec)
+
+    def _elsewhere(
+        self, parts: list[PeriodData], spec: Spec, seeds: list[int], shelves: list[Shelf], resume: bool
+    ) -> None:
+        """Calibrate the shards that are not finished on the cluster."""
+        left = [k for k, shelf in enumerate(shelves) if not (resume and shelf.finished())]
+        if not left:
+            return
+        with connected(self.cluster) as client:
+            check_workers(client, self.store)
+            jobs = {f"shard {k + 1}": write_job(self.store, parts[k], spec, seeds[k], resume=resume) for k in left}
+            for k in left:
+                shelves[k].release()
+            try:
+                run_jobs(client, self.store, jobs, self.clock)
+                for k in left:
+                    fetch_folder(self.store, shelves[k].folder.name)
+            finally:
+                for k in left:
+                    shelves[k].take()
+        clear_jobs(self.store, jobs)
+
+
+def shard_seed(seed: int, k: int, n: int) -> int:
+    """A seed of its own for every shard: equal seeds would give examinees of different shards the same numbers."""
+    digest = hashlib.sha256(f"{seed}/{k}/{n}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 2
+
+
+def _name(run: Any) -> str:
+    return str(getattr(run, "__qualname__", type(run).__name__))

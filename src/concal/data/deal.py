@@ -1,0 +1,77 @@
+"""Deal a period's examinees to shards: disjoint, at random, and the same way in every run."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.data.period import PeriodData
+from concal.errors import DataError
+
+LEAST_EXAMINEES = 200
+"""Fewer examinees fix origin and unit of a shard's metric only to .07 and .05 SD, and its population model hardly."""
+LEAST_RESPONSES = 4.0
+"""Mean responses per item and shard below which most of a shard's item factors are guesses (benchmarks/shards.py)."""
+
+
+def deal(data: PeriodData, n: int) -> list[PeriodData]:
+    """The period as `n` periods of disjoint examinees, dealt by a hash of their ids; every shard lists all items.
+
+    Raises
+    ------
+    DataError
+        When a shard would be too small, with the number of shards that would do.
+    """
+    if n < 1:
+        raise DataError(f"shards = {n}: must be one or more")
+    if n == 1:
+        return [data]
+    if any(group.guide is not None for group in data.groups.values()):
+        raise DataError(
+            'with [calibration] prior = "bank" a period cannot be dealt to shards: every shard would use what the bank '
+            "knows again; take that option away"
+        )
+    most = most_shards(data)
+    if n > most:
+        raise DataError(
+            f"period {data.period!r}: {n} shards would be too small ({data.person_ids.len():,} examinees and "
+            f"{data.n_responses:,} responses to {_n_items(data):,} items); use {most} shards at most"
+        )
+    shard = shard_of(data, n)
+    return [_shard(data, shard == k) for k in range(n)]
+
+
+def most_shards(data: PeriodData) -> int:
+    """How many shards a period can be dealt to, at least one."""
+    by_persons = data.person_ids.len() // LEAST_EXAMINEES
+    by_responses = int(data.n_responses / (LEAST_RESPONSES * max(1, _n_items(data))))
+    return max(1, min(by_persons, by_responses))
+
+
+def _n_items(data: PeriodData) -> int:
+    return sum(len(group.item_ids) for group in data.groups.values())
+
+
+def shard_of(data: PeriodData, n: int) -> npt.NDArray[np.int64]:
+    """Number of the shard of every examinee."""
+    digests = (hashlib.sha256(str(person).encode()).digest()[:8] for person in data.person_ids.to_list())
+    return np.array([int.from_bytes(digest, "big") % n for digest in digests], dtype=np.int64)
+
+
+def _shard(data: PeriodData, member: npt.NDArray[np.bool_]) -> PeriodData:
+    place = np.cumsum(member) - 1
+    groups = {}
+    for name, group in data.groups.items():
+        kept = member[group.person]
+        groups[name] = replace(
+            group,
+            person=place[group.person[kept]].astype(np.int32),
+            item=group.item[kept],
+            score=group.score[kept],
+        )
+    return replace(
+        data, person_ids=data.person_ids.filter(member), groups=groups, population=data.population[member], warnings=()
+    )

@@ -1,0 +1,166 @@
+"""A period in shards: who goes where, what is put together, what is refused, what comes out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from concal.bank.bank import Bank
+from concal.bank.update.shards import shard_seed, with_shards
+from concal.calibrate.period import calibrate_period
+from concal.combine.factors.make import make_factors
+from concal.combine.shards import unite_shards
+from concal.data.deal import deal, most_shards, shard_of
+from concal.data.period import GroupData, PeriodData
+from concal.errors import DataError
+from concal.response import make_model
+from concal.spec import Spec
+
+SPEC = Spec.parse(
+    {
+        "bank": {"dimensions": ["ability"]},
+        "groups": {"g": {"model": "2pl", "dimension": "ability"}},
+        "linking": {"min_anchors": 3},
+        "calibration": {"draws": 400, "min_ess": 50, "max_rhat": 1.1, "item_share": 0.8, "max_sweeps": 500},
+        "consensus": {"method": "analytic"},
+    }
+)
+
+
+def simulated(items: int = 30, examinees: int = 900, seed: int = 1) -> tuple[PeriodData, Any]:
+    rng, model = np.random.default_rng(seed), make_model("2pl")
+    xi = np.column_stack([rng.normal(0, 1, items), rng.normal(0, 0.3, items)])
+    theta = rng.normal(size=examinees)
+    item = np.argsort(rng.random((examinees, items)), axis=1)[:, :12].ravel().astype(np.int32)
+    person = np.repeat(np.arange(examinees, dtype=np.int32), 12)
+    score = model.simulate(theta[person], xi[item], rng)
+    ids = tuple(f"i{j:02d}" for j in range(items))
+    group = GroupData("g", "ability", model, ids, ("1",), np.ones((items, 1)), person, item, score)
+    persons = pl.Series("person_id", [f"p{i}" for i in range(examinees)])
+    return PeriodData("P", ("ability",), persons, {"g": group}, ("P",), np.zeros(examinees, np.int32)), xi
+
+
+def tables(data: PeriodData) -> tuple[pl.DataFrame, pl.DataFrame]:
+    g = data.groups["g"]
+    responses = pl.DataFrame(
+        {
+            "person_id": data.person_ids.gather(g.person),
+            "item_id": [g.item_ids[j] for j in g.item],
+            "score": g.score,
+        }
+    )
+    return responses, pl.DataFrame({"item_id": list(g.item_ids), "group": ["g"] * len(g.item_ids)})
+
+
+def test_every_response_is_in_one_shard_and_the_same_one_always() -> None:
+    data, _ = simulated()
+    parts = deal(data, 4)
+    assert sum(part.n_responses for part in parts) == data.n_responses
+    assert sorted(pl.concat([p.person_ids for p in parts]).to_list()) == sorted(data.person_ids.to_list())
+    assert max(p.person_ids.len() for p in parts) < 1.3 * min(p.person_ids.len() for p in parts)
+    shuffled = replace(data, person_ids=data.person_ids.reverse())
+    assert (shard_of(shuffled, 4) == shard_of(data, 4)[::-1]).all()
+    whole, split = data.groups["g"], [p.groups["g"] for p in parts]
+    triple = {(data.person_ids[int(p)], i, s) for p, i, s in zip(whole.person, whole.item, whole.score, strict=True)}
+    again = {
+        (part.person_ids[int(p)], i, s)
+        for part, g in zip(parts, split, strict=True)
+        for p, i, s in zip(g.person, g.item, g.score, strict=True)
+    }
+    assert triple == again
+    assert deal(data, 1) == [data]
+
+
+def test_shards_that_would_be_too_small_are_refused_with_the_number_that_does() -> None:
+    data, _ = simulated()
+    assert most_shards(data) == 4
+    with pytest.raises(DataError, match=r"use 4 shards at most"):
+        deal(data, 5)
+    with pytest.raises(DataError, match="one or more"):
+        deal(data, 0)
+
+
+def test_the_number_of_shards_follows_from_the_size() -> None:
+    data, _ = simulated()
+    by_size = Spec.parse({**SPEC.model_dump(), "calibration": {"max_responses_per_shard": 4000}})
+    assert with_shards(data, by_size, None).calibration.shards == 3
+    assert with_shards(data, by_size, 2).calibration.shards == 2
+    assert with_shards(data, SPEC, None) == SPEC
+    assert len({shard_seed(7, k, n) for n in (2, 4) for k in range(n)}) == 6
+
+
+@pytest.fixture(scope="module")
+def united() -> Any:
+    data, truth = simulated()
+    whole = calibrate_period(data, SPEC, seed=1)
+    shards = [calibrate_period(part, SPEC, seed=10 + k) for k, part in enumerate(deal(data, 3))]
+    return data, truth, whole, shards, unite_shards(shards, data, SPEC, seed=1)
+
+
+def test_shards_give_what_the_whole_period_gives(united: Any) -> None:
+    _, _, whole, _, together = united
+    one, two = whole.groups["g"].flat("xi"), together.groups["g"].flat("xi")
+    distance = (two.mean(axis=0) - one.mean(axis=0)) / one.std(axis=0)
+    assert np.sqrt((distance**2).mean()) < 0.3
+    assert np.abs(np.log(two.std(axis=0) / one.std(axis=0)).mean(axis=0)).max() < 0.08
+    assert np.corrcoef(whole.abilities.mean[:, 0], together.abilities.mean[:, 0])[0, 1] > 0.99
+    assert abs(together.abilities.draw_mean.mean()) < 0.1
+    assert abs(together.abilities.draw_sd.mean() - 1.0) < 0.1
+    assert together.fit is not None
+    assert (together.groups["g"].n_responses == whole.groups["g"].n_responses).all()
+
+
+def test_the_period_factor_is_the_product_of_the_shards_factors(united: Any) -> None:
+    _, _, whole, shards, together = united
+    made, sums = make_factors(together).groups["g"], [make_factors(s).groups["g"] for s in shards]
+    total = np.asarray(sum(g.Q for g in sums))
+    relative = np.linalg.norm(made.Q - total, axis=(1, 2)) / np.linalg.norm(total, axis=(1, 2))
+    assert np.median(relative) < 0.15, "links between shards are small"
+    ratio = np.linalg.det(made.Q) / np.linalg.det(make_factors(whole).groups["g"].Q)
+    assert abs(np.median(np.log(ratio))) < 0.15
+    wobble, own = make_factors(together).wobble[0], make_factors(shards[0]).wobble[0]
+    assert wobble[1, 1] < 0.7 * own[1, 1], "three shards know the metric better than one"
+
+
+def test_a_sharded_period_enters_the_bank_as_one(tmp_path: Path) -> None:
+    data, _ = simulated()
+    responses, items = tables(data)
+    bank = Bank.create(tmp_path / "bank", SPEC)
+    told: list[str] = []
+    bank.add("Q1", responses, items, shards=3, progress=lambda stage, share, message: told.append(stage))
+    assert {"calibrate shard 1", "calibrate shard 3"} <= set(told)
+    assert bank.period_names == ("Q1",)
+    assert bank.calibration("Q1").engine == "concal, 3 shards"
+    assert list((tmp_path / "bank" / "work").iterdir()) == []
+    later = responses.with_columns((pl.lit("later-") + pl.col("person_id")).alias("person_id"))
+    bank.add("Q2", later, items)
+    assert bank.links().height > 0
+    assert bank.verify().ok
+    with pytest.raises(DataError, match="shards at most"):
+        bank.add("Q3", later.with_columns(pl.col("person_id").str.reverse()), items, shards=50)
+    assert bank.version == 2
+
+
+def test_an_interrupted_run_keeps_the_shards_that_are_done(tmp_path: Path) -> None:
+    data, _ = simulated()
+    responses, items = tables(data)
+    bank = Bank.create(tmp_path / "bank", SPEC)
+    done: list[int] = []
+
+    def run(part: PeriodData, spec: Spec, **options: Any) -> Any:
+        if len(done) == 1:
+            done.append(0)
+            raise KeyboardInterrupt
+        done.append(part.n_responses)
+        return calibrate_period(part, spec, **options)
+
+    with pytest.raises(KeyboardInterrupt):
+        bank.add("Q1", responses, items, shards=2, calibrator=run)
+    bank.add("Q1", responses, items, shards=2, calibrator=run)
+    assert len(done) == 3, "the first shard was not calibrated again"
+    assert bank.version == 1
