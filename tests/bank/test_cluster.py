@@ -146,7 +146,7 @@ def test_backfill_without_a_cluster_goes_on_where_it_was(tmp_path: Path, one_by_
 def test_add_on_a_cluster_is_the_same_to_the_bit(tmp_path: Path, client: Any, one_by_one: Bank) -> None:
     files_of(tmp_path)
     bank = Bank.create(tmp_path / "bank", QUICK)
-    bank.add("Q1", tmp_path / "Q1.csv", tmp_path / "items.csv", cluster=client)
+    bank.add("Q1", tmp_path / "Q1.csv", tmp_path / "items.csv", cluster=client.cluster.scheduler_address)
     mine, theirs = bank.calibration("Q1"), one_by_one.calibration("Q1")
     for name, group in mine.groups.items():
         np.testing.assert_array_equal(group.xi, theirs.groups[name].xi)
@@ -233,7 +233,7 @@ def real_cluster(workers: int = 2) -> Iterator[tuple[str, list[subprocess.Popen[
             process.wait()
 
 
-LONG = Spec.parse({**SPEC.model_dump(), "calibration": {"chains": 2, "draws": 400, "max_sweeps": 6000, "min_ess": 1e9}})
+LONG = Spec.parse({**SPEC.model_dump(), "calibration": {"chains": 2, "draws": 400, "max_sweeps": 1000, "min_ess": 1e9}})
 
 
 @pytest.mark.slow

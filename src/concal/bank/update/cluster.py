@@ -130,7 +130,7 @@ def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -
         for label, name in jobs.items()
     }
     try:
-        for future in as_completed(futures):
+        for future in as_completed(futures, loop=client.loop):
             label = futures[future]
             try:
                 future.result()
