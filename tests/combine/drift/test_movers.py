@@ -166,3 +166,19 @@ def test_a_whole_period_that_conflicts_shows_in_its_inflation():
     periods = drift_of(off).periods
     bad = periods.filter(periods["inflation"] > periods["inflation_high"])
     assert "P5" in bad["period"].to_list()
+
+
+def test_factors_of_few_responses_do_not_count_for_the_inflation():
+    world = phi_world(seed=6, n_items=80, n_periods=3, share=1.0, error=(0.1, 0.2), links=False)
+    fine = drift_of(world.placed).periods
+    last = world.placed[-1]
+    group = last.factors.groups["g"]
+    few = np.arange(80) < 30
+    wrong = group.h + np.where(few[:, None], np.einsum("jab,b->ja", group.Q, [3.0, 0.0]), 0.0)
+    thin = changed(last, h=wrong, n_responses=np.where(few, 19, 50))
+    row = drift_of([*world.placed[:2], thin]).periods.row(-1, named=True)
+    assert (row["tested"], row["judged"]) == (80, 50)
+    assert row["inflation"] < row["inflation_high"]
+    assert fine["judged"].to_list() == [80, 80, 80]
+    nobody = drift_of([*world.placed[:2], changed(last, n_responses=np.full(80, 5))]).periods.row(-1, named=True)
+    assert (nobody["judged"], nobody["inflation"]) == (0, None)

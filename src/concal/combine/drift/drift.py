@@ -34,6 +34,10 @@ from concal.combine.result import Consensus, GroupConsensus
 Array = npt.NDArray[np.float64]
 LEAST_SLOPE = 0.05  # of the item's, that a displaced slope is shown with
 USUAL = 3.0  # normal deviates within which a period's median distance is expected
+FEWEST_RESPONSES = 20
+"""Behind a test that counts for its period's inflation. The factor of four responses is one of few values: on real
+responses of students dealt to periods at random, 62 % of such tests lie beyond their median, of those with 20 and more
+51 to 56 %."""
 
 
 @dataclass(frozen=True)
@@ -50,9 +54,10 @@ class Drift:
         root-mean-square change of the expected score over the period's examinees), d_shift, d_shift_sd, log_a_shift,
         log_a_shift_sd, leave_out_log_A, leave_out_B (change of the period's link without the item).
     periods : polars DataFrame
-        Per period and dimension: tested, drifted, mean_d_shift, mean_score_shift, inflation (median squared distance
-        over its expectation; about 1 when the uncertainties are right), inflation_low, inflation_high (where it lies
-        in all but a few of a thousand cases, given the number of tests).
+        Per period and dimension: tested, drifted, mean_d_shift, mean_score_shift, judged (tests with 20 responses and
+        more), inflation (their median squared distance over its expectation; about 1 when the uncertainties are right;
+        null where there is none), inflation_low, inflation_high (where it lies in all but a few of a thousand cases,
+        given the number of tests).
     """
 
     items: pl.DataFrame
@@ -217,6 +222,7 @@ def _sizes(
 def _periods(table: pl.DataFrame) -> pl.DataFrame:
     """Each period as a whole, by dimension."""
     relative = pl.Series(table["distance"].to_numpy() ** 2 / chi2.median(table["df"].to_numpy()))
+    enough = pl.col("n_responses") >= FEWEST_RESPONSES
     found = (
         table.with_columns(relative=relative)
         .group_by("period", "dimension", maintain_order=True)
@@ -225,11 +231,12 @@ def _periods(table: pl.DataFrame) -> pl.DataFrame:
             drifted=pl.col("drifted").sum(),
             mean_d_shift=pl.col("d_shift").mean(),
             mean_score_shift=pl.col("score_shift").mean(),
-            inflation=pl.col("relative").median(),
-            df=pl.col("df").median().round(),
+            judged=enough.sum(),
+            inflation=pl.col("relative").filter(enough).median(),
+            df=pl.col("df").filter(enough).median().round().fill_null(1.0),
         )
     )
-    low, high = _usual_inflation(found["tested"].to_numpy(), found["df"].to_numpy())
+    low, high = _usual_inflation(found["judged"].to_numpy(), found["df"].to_numpy())
     return found.drop("df").with_columns(inflation_low=pl.Series(low), inflation_high=pl.Series(high))
 
 
@@ -239,7 +246,7 @@ def _usual_inflation(n: npt.NDArray[np.integer], degrees: Array) -> tuple[Array,
     The number of values below the true median is binomial (n, 1/2), so the sample median is between the quantiles
     :math:`\tfrac12 \pm z/(2\sqrt n)`.
     """
-    half = 0.5 * USUAL / np.sqrt(n)
+    half = 0.5 * USUAL / np.sqrt(np.maximum(n, 1))
     middle = chi2.median(degrees)
     low = chi2.ppf(np.maximum(0.5 - half, 0.0), degrees) / middle
     return low, np.where(half < 0.5, chi2.ppf(np.minimum(0.5 + half, 1.0), degrees) / middle, np.inf)
