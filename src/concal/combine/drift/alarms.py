@@ -21,7 +21,7 @@ FEW = 20
 """Tested items of a dimension below which a share of them says nothing."""
 CONFLICT = 1.25
 """Inflation of a period from which on it is a conflict and not small misfit: SDs are then 12 % too small. Random parts
-of real data (students of a tutoring system dealt to four periods) have 1.0 to 1.15."""
+of real data (students of a tutoring system dealt to four periods) have 1.03 to 1.14."""
 FAR = 3.0
 """Standard deviations between a period's own link and the link in force."""
 
@@ -95,8 +95,9 @@ def _drift(drift: Drift) -> Iterator[Alarm]:
                 "drift",
                 f"dimension {row['dimension']!r}: {row['drifted']:,} of {row['tested']:,} tested items drift "
                 f"({share:.1%}, more than {MANY:.0%}), most of them in {row['period']!r}; links and population may be "
-                "pulled along: look at `concal drift BANK`, take out or split what moved (`concal exclude`, "
-                "`concal split`), or retract the period",
+                "pulled along: look at `concal drift BANK`, keep them from pulling the links (`concal combine BANK "
+                "--robust-links`), take out or split what moved (`concal exclude`, `concal split`), or retract the "
+                "period",
             )
 
 
