@@ -1,6 +1,6 @@
 """Consensus against the pooled fit on real responses: the tables of "Real responses" in docs/evidence/validation_tables.md.
 
-    python benchmarks/real_data.py {cloze,cloze2,assist,assist_order} --data FOLDER --out FOLDER [--no-pooled]
+    python benchmarks/real_data.py DATASET --data FOLDER --out FOLDER [--no-pooled]
 
 cloze    478 learners, 144 statistics cloze items; first attempts; periods are the calendar weeks (2015) in which a
          learner appeared first; items' text gives the features
@@ -8,6 +8,11 @@ cloze2   the same in two periods: learners who appeared before 23 November, and 
 assist   ASSISTments 2017: 1,705 students, 3,162 problems; first attempts; four cohorts of students, by their number
          modulo four: nothing can have changed between them
 assist_order   the same with cohorts in the order of the students' numbers
+timss    TIMSS 2007, grade 8, Russia: 4,472 students, 437 items in booklets, right/wrong and partial credit, content and
+         cognitive domain as features; three cohorts of students, by their number modulo three
+vas      1,033 people rated five statements on a line of 112 mm (nobody at an end); three cohorts; ordered_beta
+matura   three school types of a national examination in mathematics, one after the other; 30 items worth 1 to 4 points,
+         a group for each number of categories, some of two items
 
 Builds a bank (add, period by period), evaluates it against the pooled fit of the same engine under the default
 targets, writes the report, and prints the agreement as Markdown; then what drifted, and the alarms.
@@ -68,11 +73,74 @@ def assist(data: Path, *, in_order: bool = False) -> Study:
     return spec("~ 1"), items, {f"cohort-{k + 1}": frame for (k,), frame in sorted(by_cohort.items())}
 
 
+def by_cohort(responses: pl.DataFrame, n: int) -> dict[str, pl.DataFrame]:
+    """Examinees by their rank modulo n: nothing can have changed between them."""
+    ranked = responses.with_columns((pl.col("person_id").rank("dense") % n).alias("cohort"))
+    parts = sorted(ranked.partition_by("cohort", as_dict=True).items())
+    return {f"cohort-{k + 1}": frame for k, (_, frame) in enumerate(parts)}
+
+
+def timss(data: Path) -> Study:
+    """Right/wrong items and items worth two points."""
+    responses = pl.read_parquet(data / "timss07_rus" / "responses.parquet").rename(NAMES)
+    items = pl.read_parquet(data / "timss07_rus" / "items.parquet").rename({"item": "item_id"})
+    highest = responses.group_by("item_id").agg(pl.col("score").max().alias("highest"))
+    group = pl.when(pl.col("highest") > 1).then(pl.lit("partial")).otherwise(pl.lit("binary")).alias("group")
+    items = items.join(highest, on="item_id").with_columns(group)
+    features = "~ C(content) + C(cognitive)"
+    groups = {
+        "binary": {"model": "2pl", "dimension": "ability", "features": features},
+        "partial": {"model": "gpcm", "categories": 3, "dimension": "ability"},
+    }
+    model = concal.Spec.parse({"bank": {"dimensions": ["ability"]}, "groups": groups, "calibration": {"seed": 1}})
+    return model, items, by_cohort(responses, 3)
+
+
+def vas(data: Path) -> Study:
+    """Ratings in millimetres, declared as such; five items are all the anchors there are."""
+    responses = pl.read_csv(data / "continuous_vas" / "epia.csv").rename(NAMES)
+    group = {"model": "ordered_beta", "dimension": "ability", "max_score": 112}
+    model = concal.Spec.parse(
+        {
+            "bank": {"dimensions": ["ability"]},
+            "groups": {"all": group},
+            "linking": {"min_anchors": 3},
+            "calibration": {"seed": 1},
+        }
+    )
+    return model, responses.select("item_id").unique(), by_cohort(responses, 3)
+
+
+def matura(data: Path) -> Study:
+    """School types as periods; points of items scored nothing or all are declared, the others are categories."""
+    periods = {}
+    for name in ("gymnasium", "lyceum", "vocational"):
+        wide = pl.read_csv(data / "cz_matura" / f"{name}.csv")
+        long = wide.unpivot(index="pid", variable_name="item_id", value_name="score").drop_nulls()
+        person = (pl.lit(name) + "-" + pl.col("pid").cast(pl.String)).alias("person_id")
+        periods[name] = long.with_columns(person, pl.col("score").cast(pl.Float64))
+    scores = (
+        pl.concat(periods.values())
+        .group_by("item_id")
+        .agg(pl.col("score").max().alias("max_score"), pl.col("score").n_unique().alias("n_scores"))
+    )
+    binary = pl.col("n_scores") == 2
+    group = (
+        pl.when(binary).then(pl.lit("binary")).otherwise("points" + pl.col("max_score").cast(pl.Int64).cast(pl.String))
+    )
+    items = scores.select("item_id", group.alias("group"), "max_score")
+    groups: dict[str, dict[str, object]] = {"binary": {"model": "2pl", "dimension": "ability"}}
+    for most in items.filter(pl.col("group") != "binary")["max_score"].unique().sort().to_list():
+        groups[f"points{int(most)}"] = {"model": "gpcm", "categories": int(most) + 1, "dimension": "ability"}
+    model = concal.Spec.parse({"bank": {"dimensions": ["ability"]}, "groups": groups, "calibration": {"seed": 1}})
+    return model, items, periods
+
+
 def main() -> None:
     """One data set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", choices=("cloze", "cloze2", "assist", "assist_order"))
-    parser.add_argument("--data", type=Path, required=True, help="folder with cloze_stats/ and assist2017/")
+    parser.add_argument("dataset", choices=("cloze", "cloze2", "assist", "assist_order", "timss", "vas", "matura"))
+    parser.add_argument("--data", type=Path, required=True, help="folder with cloze_stats/, assist2017/, ...")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for bank and report")
     parser.add_argument("--no-pooled", action="store_true", help="no pooled fit, only the bank and its drift")
     given = parser.parse_args()
@@ -81,6 +149,9 @@ def main() -> None:
         "cloze2": lambda data: cloze(data, weeks=3),
         "assist": assist,
         "assist_order": lambda data: assist(data, in_order=True),
+        "timss": timss,
+        "vas": vas,
+        "matura": matura,
     }
     model, items, periods = studies[given.dataset](given.data)
     bank = Bank.create(given.out / "bank", model)

@@ -37,6 +37,12 @@ class GroupSpec(_Section):
     model: str = Field(description="Response model: 2pl, 3pl, gpcm, grm, beta, ordered_beta or one that was added.")
     dimension: str = Field(description="The latent dimension the group's items load on.")
     categories: int | None = Field(default=None, ge=2, le=64, description="Number of score categories (gpcm, grm).")
+    max_score: float | None = Field(
+        default=None,
+        gt=0,
+        description="What scores are out of (100 for percent, points of a task); a column max_score in the item table "
+        "says it item by item. Default: the response model's own maximum.",
+    )
     features: str = Field(
         default="~ 1", description="Formula of the item features that predict xi; the intercept is implied."
     )
@@ -68,8 +74,9 @@ class DataSpec(_Section):
     duplicates: Literal["error", "first", "last", "mean"] = Field(
         default="error", description="Several responses of one examinee to one item."
     )
-    returning: Literal["earlier", "later", "error"] = Field(
-        default="earlier", description="Examinees seen in an earlier period: which period keeps their responses."
+    returning: Literal["earlier", "error"] = Field(
+        default="earlier",
+        description="Examinees seen in an earlier period: their responses count there and not again, or are refused.",
     )
     unseen_level: Literal["error", "mean"] = Field(
         default="error",

@@ -13,6 +13,7 @@ import pytest
 import concal.calibrate.period
 from concal.bank.store.store import Store
 from concal.cli import main
+from concal.spec import Spec
 
 from .places import Place, overwrite
 from .programme import SPEC, fake_calibrator, items_table, responses_table
@@ -47,6 +48,35 @@ def data(capsys: pytest.CaptureFixture[str], *words: object) -> Any:
     capsys.readouterr()
     assert run(*words, "--json") == 0
     return json.loads(capsys.readouterr().out)
+
+
+def test_check_asks_what_add_asks(files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bank = tmp_path / "bank"
+    assert run("init", bank, "--spec", files / "bank.toml") == 0
+    assert run("add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv") == 0
+    known = pl.read_csv(files / "Q1.csv").filter(pl.col("person_id") == "Q1-000")
+    returning = pl.concat([pl.read_csv(files / "Q2.csv"), known])
+    returning.write_csv(tmp_path / "returning.csv")
+    result = data(capsys, "check", bank, "Q2", tmp_path / "returning.csv", "--items", files / "items.csv")
+    assert result["returning"] == 1
+    assert result["responses"] == 720
+    assert {r["chain"] for r in result["linkage"] if r["period"] == "Q2"} == {"Q2 > Q1"}
+    changed = SPEC.model_dump(exclude_none=True)
+    changed["bank"]["dimensions"] = ["writing", "reading"]
+    Spec.parse(changed).write(tmp_path / "changed.toml")
+    for words, message in (
+        (("Q1", files / "Q1.csv"), "is in the bank already"),
+        (("Q3", files / "Q2.csv", "--replace"), "nothing to replace"),
+        (("Q2", files / "Q2.csv", "--spec", tmp_path / "changed.toml"), "bank.dimensions changes"),
+        (("q1", files / "Q2.csv"), "only by case"),
+    ):
+        said = []
+        for command in ("check", "add"):
+            assert run(command, bank, *words, "--items", files / "items.csv") == 1
+            said.append(capsys.readouterr().err.split("error: ")[1])
+        assert message in said[0]
+        assert said[0] == said[1]
+    assert len(data(capsys, "history", bank)) == 2
 
 
 def test_life_of_a_bank(files: Path, place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,8 +127,10 @@ def test_draws_and_legacy_parameters(
         assert run("init", path, "--spec", files / "bank.toml") == 0
     assert run("add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv") == 0
     assert run("export", bank, "--to", tmp_path / "Q1.nc", "--period", "Q1") == 0
-    done = data(capsys, "add", other, "Q1", "--draws", tmp_path / "Q1.nc", "--items", files / "items.csv")
-    assert done["version"] == 1
+    words = ("add", other, "Q1", "--draws", tmp_path / "Q1.nc", "--items", files / "items.csv")
+    assert run(*words) == 1  # a hundred draws
+    assert "has not converged" in capsys.readouterr().err
+    assert data(capsys, *words, "--accept-unconverged")["version"] == 1
     rng = np.random.default_rng(0)
     ids = [f"v{k:02d}" for k in range(16)]
     old = {"a": np.exp(rng.normal(0, 0.2, 16)), "d": rng.normal(0, 1, 16), "se_a": [0.1] * 16, "se_d": [0.1] * 16}

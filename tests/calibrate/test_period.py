@@ -122,7 +122,7 @@ def test_killed_and_resumed_gives_the_same_draws(tiny, tmp_path):
         np.testing.assert_array_equal(fresh.groups[name].xi, resumed.groups[name].xi)
         for field in ("moments", "bin_mean", "cell_count"):
             np.testing.assert_array_equal(getattr(fresh.groups[name], field), getattr(resumed.groups[name], field))
-    assert not checkpoint.exists()
+    assert checkpoint.exists() is not fresh.convergence.converged  # there for more sweeps, if they are needed
 
 
 def test_checkpoint_of_other_data_or_damaged_is_refused(tiny, tmp_path):
@@ -209,17 +209,6 @@ def test_running_out_of_time_says_so(tiny):
 def test_a_dimension_without_items_is_refused(tiny):
     period = PeriodData("q", ("reading", "writing", "listening"), tiny.person_ids, tiny.groups, ("q",), tiny.population)
     with pytest.raises(ConvergenceError, match="'writing'"):
-        calibrate_period(period, spec_for(tiny), seed=1)
-
-
-def test_more_features_than_items_is_refused(tiny):
-    g = tiny.groups["g"]
-    X = np.column_stack([np.ones(20), np.random.default_rng(1).standard_normal((20, 25))])
-    wide = GroupData(
-        "g", g.dimension, g.model, g.item_ids, tuple("abcdefghijklmnopqrstuvwxyz"), X, g.person, g.item, g.score
-    )
-    period = PeriodData("q", tiny.dimensions, tiny.person_ids, dict(tiny.groups) | {"g": wide}, ("q",), tiny.population)
-    with pytest.raises(ConvergenceError, match="20 items cannot identify 26"):
         calibrate_period(period, spec_for(tiny), seed=1)
 
 

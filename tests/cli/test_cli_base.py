@@ -4,7 +4,6 @@ import errno
 import json
 import subprocess
 import sys
-from pathlib import Path
 from typing import ClassVar
 
 import polars as pl
@@ -16,9 +15,7 @@ from concal.cli import COMMAND_MODULES, app, main
 from concal.cli.cells import cell_text, number_text
 from concal.cli.show import write_table
 from concal.cli.terminal import print_table
-from concal.data.linkage import linkage
 from concal.errors import ConcalError, DataError
-from concal.spec import Spec
 
 
 def run(*words: str) -> int:
@@ -93,39 +90,6 @@ def test_check_against_a_bank(programme, two_group_spec, capsys):
     words = ["2026Q1", str(programme / "responses.csv"), "--items", str(programme / "items.csv")]
     assert run("check", str(programme / "bank"), *words) == 0
     assert "32 responses of 4 examinees" in capsys.readouterr().out
-
-
-class BankWithOnePeriod:
-    """What `concal check` asks of a bank."""
-
-    period_names = ("2026Q1",)
-
-    def __init__(self, path):
-        self.spec = Spec.read(Path(path) / "bank.toml")
-
-    def design_states(self):
-        return {}
-
-    def person_ids(self):
-        return pl.Series(["p2"])
-
-    def linkage(self):
-        return linkage({"2026Q1": {"reading": ["v1", "v2"], "writing": ["s1", "s2"]}}, "2026Q1", 2)
-
-
-def test_check_against_earlier_periods(programme, two_group_spec, monkeypatch, capsys):
-    monkeypatch.setattr("concal.bank.bank.Bank", BankWithOnePeriod)
-    spec = {**two_group_spec.model_dump(mode="json", exclude_none=True), "linking": {"min_anchors": 2}}
-    Spec.parse(spec).write(programme / "bank.toml")
-    words = [str(programme / "responses.csv"), "--items", str(programme / "items.csv"), "--json"]
-    assert run("check", str(programme), "2026Q2", *words) == 0
-    result = json.loads(capsys.readouterr().out)
-    assert result["returning"] == 1
-    assert result["responses"] == 24
-    chains = {(r["dimension"], r["period"]): r["chain"] for r in result["linkage"]}
-    assert chains["writing", "2026Q2"] == "2026Q2 > 2026Q1"
-    assert run("check", str(programme), "2026Q1", *words) == 1
-    assert "is in the bank already" in capsys.readouterr().err
 
 
 class BankThatCombines:

@@ -98,4 +98,4 @@ def test_ordered_beta_sees_the_ends():
 def test_beta_refuses_the_ends_and_names_the_model_that_takes_them():
     model = make_model("beta")
     assert model.bad_scores(np.array([0.0, 1.0])).all()
-    assert "ordered_beta" in model.score_rule()
+    assert '2 are exactly 0 and 1 exactly 1: model = "ordered_beta"' in model.remedy(np.array([0.0, 1.0, 0.0]))

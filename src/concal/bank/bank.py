@@ -19,11 +19,13 @@ from concal.bank.store.upkeep import Pruned, Verification, prune, verify
 from concal.bank.update import add, change, decide
 from concal.bank.update.add import Calibrator
 from concal.bank.update.backfill import Row, backfill, read_backlog
+from concal.bank.update.check import check
 from concal.bank.update.cluster import Cluster
 from concal.bank.update.progress import Progress, Update
 from concal.bank.update.spec import with_consensus, write_spec
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
+from concal.data.check import CheckedPeriod
 from concal.data.read import Table
 from concal.errors import BankError, first_few
 from concal.names import check_safe_name
@@ -98,10 +100,13 @@ class Bank(Version):
         calibrator: Calibrator | None = None,
         cluster: Cluster | None = None,
         shards: int | None = None,
+        accept_unconverged: bool = False,
+        max_sweeps: int | None = None,
     ) -> Update:
         """Add a period: check, calibrate, link, combine, commit. Nothing changes before the commit.
 
-        A run that was interrupted goes on where it was when called again with the same data.
+        A run that was interrupted, or stopped before its targets held, goes on where it was when called again with the
+        same data.
 
         Parameters
         ----------
@@ -131,6 +136,10 @@ class Bank(Version):
             Address of a Dask scheduler, or a `distributed.Client`: calibrate there. The numbers are the same.
         shards
             Deal the examinees to so many shards, calibrate each alone and put them together; default: the spec's.
+        accept_unconverged
+            Take a period whose chains missed their targets, and mark it and its items; default: a `ConvergenceError`.
+        max_sweeps
+            Another limit than ``calibration.max_sweeps``, for this run.
         """
         done = add.add(
             self._store,
@@ -149,8 +158,34 @@ class Bank(Version):
             calibrator=calibrator,
             cluster=cluster,
             shards=shards,
+            accept_unconverged=accept_unconverged,
+            max_sweeps=max_sweeps,
         )
         return self._moved(done)
+
+    def check(
+        self,
+        period: str,
+        responses: Table,
+        items: Table,
+        *,
+        spec: Spec | None = None,
+        wide: bool = False,
+        replace: bool = False,
+    ) -> CheckedPeriod:
+        """Everything `add` would ask before it samples; what passes here is sampled there. Changes nothing."""
+        return check(
+            self._store,
+            self._store.head(),
+            self.spec,
+            period,
+            responses,
+            items,
+            spec=spec,
+            wide=wide,
+            replace=replace,
+            whole_plan=True,
+        )[1]
 
     def backfill(
         self,
@@ -195,6 +230,7 @@ class Bank(Version):
         replace: bool = False,
         reason: str = "",
         progress: Progress | None = None,
+        accept_unconverged: bool = False,
     ) -> Update:
         """Add a period from draws: link, combine, commit.
 
@@ -206,7 +242,7 @@ class Bank(Version):
             How its features are coded, as those functions return it.
         items
             The period's item table; items nobody has answered are predicted.
-        replace, reason, progress
+        replace, reason, progress, accept_unconverged
             As in `add`.
         """
         done = add.add_calibration(
@@ -218,6 +254,7 @@ class Bank(Version):
             replace=replace,
             reason=reason,
             progress=progress,
+            accept_unconverged=accept_unconverged,
         )
         return self._moved(done)
 
@@ -230,6 +267,7 @@ class Bank(Version):
         replace: bool = False,
         reason: str = "",
         progress: Progress | None = None,
+        accept_unconverged: bool = False,
     ) -> Update:
         """Add a period from another engine's draws as ArviZ has them (netCDF or Zarr file, Dataset, DataTree).
 
@@ -239,7 +277,13 @@ class Bank(Version):
 
         calibration, states = read_arviz(draws, period, self.spec, items=items, design_states=self.design_states())
         return self.add_calibration(
-            calibration, design_states=states, items=items, replace=replace, reason=reason, progress=progress
+            calibration,
+            design_states=states,
+            items=items,
+            replace=replace,
+            reason=reason,
+            progress=progress,
+            accept_unconverged=accept_unconverged,
         )
 
     def retract(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:

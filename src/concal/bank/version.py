@@ -157,15 +157,26 @@ class Version:
         """Item parameters: item_id, group, dimension, model, parameter, mean, sd, source, n_responses, n_periods.
 
         `source` says where a number comes from: "consensus", "fallback" (the population model, because the responses
-        do not identify the item) or "predicted" (nobody answered it).
+        do not identify the item) or "predicted" (nobody answered it). `unconverged` names the periods in which the
+        item's chains, or those of the whole period, had not converged.
         """
         if not self._snapshot.periods:
             return wanted_items(item_table([]), ids)
-        return wanted_items(item_table(self.consensus(joint=False).groups.values()), ids)
+        return wanted_items(item_table(self.consensus(joint=False).groups.values(), self.unconverged()), ids)
 
     def parameters(self) -> pl.DataFrame:
         """One row per item with natural parameters (a, d, c, ...), the SD of a, and the means and SDs of xi."""
-        return wide_items(self.consensus(joint=False).groups.values() if self._snapshot.periods else [])
+        if not self._snapshot.periods:
+            return wide_items([])
+        return wide_items(self.consensus(joint=False).groups.values(), self.unconverged())
+
+    def unconverged(self) -> dict[str, str]:
+        """Items whose chains had not converged, with the periods in which they had not."""
+        found: dict[str, list[str]] = {}
+        for period in self.period_names:
+            for item in self._periods.unconverged(period):
+                found.setdefault(item, []).append(period)
+        return {item: ", ".join(periods) for item, periods in found.items()}
 
     def periods(self) -> pl.DataFrame:
         """One row per period."""
@@ -266,7 +277,9 @@ class Version:
             sources = [str(s) for g in consensus.groups.values() for s in g.source]
             found["items"] = {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
             found["method"] = consensus.method
-            found["warnings"] = list(consensus.warnings)
+            missed = [name for name in self.period_names if not snapshot.periods[name].info.get("converged", True)]
+            doubts = [f"{len(missed)} periods have not converged: {first_few(missed)}"] if missed else []
+            found["warnings"] = [*doubts, *consensus.warnings]
         return found
 
     # draws and predictions

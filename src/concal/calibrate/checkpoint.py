@@ -21,8 +21,10 @@ _TRACE_SCALARS = (
     "checked", "converged",
 )  # fmt: skip
 _REFERENCE = ("epsilon", "ready", "trials")
-ENGINE = 4
+ENGINE = 5
 """Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way."""
+NOT_IN_THE_DRAWS = {"threads", "max_minutes", "max_sweeps"}
+"""Options a run may be continued under with other values: a longer run goes the way the shorter one went."""
 
 
 def save_checkpoint(path: Path, sampler: Sampler) -> None:
@@ -57,7 +59,7 @@ def _identity(sampler: Sampler) -> dict[str, Any]:
     layout = sampler.layout
     checks = [int(g.item_start[-1]) + int(g.person_item[:1000].sum()) for g in layout.groups]
     score = [float(g.person_score.sum(dtype=np.float64)) for g in layout.groups]
-    spec = sampler.spec.model_dump(mode="json", exclude={"threads", "max_minutes"})
+    spec = sampler.spec.model_dump(mode="json", exclude=NOT_IN_THE_DRAWS)
     guide = [None if g.guide is None else float(g.guide.mean.sum() + g.guide.covariance.sum()) for g in layout.groups]
     data = {"persons": layout.n_persons, "checks": checks, "score": score, "guide": guide}
     return data | {"spec": spec, "seed": sampler.seed, "engine": ENGINE}
@@ -78,7 +80,6 @@ def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
         "sweep": state.sweep,
         "warmup_end": sampler.warmup_end,
         "seconds": sampler.seconds,
-        "warnings": sampler.warnings,
         "averages": trace.averages.count,
         "trace": {name: getattr(trace, name) for name in _TRACE_SCALARS},
         "transport": {},
@@ -111,7 +112,6 @@ def _restore(sampler: Sampler, arrays: dict[str, Any], scalars: dict[str, Any]) 
     state.link = arrays["link"]
     steps.person_accepted[:] = arrays["accepted"]
     sampler.warmup_end, sampler.seconds = scalars["warmup_end"], scalars["seconds"]
-    sampler.warnings = list(scalars["warnings"])
     trace.averages.count = scalars["averages"]
     for name, value in scalars["trace"].items():
         setattr(trace, name, value)

@@ -48,6 +48,7 @@ class GroupLayout:
     item_chunks: tuple[tuple[int, int], ...]  # about as many responses each
     item_blocks: tuple[tuple[int, int], ...]  # as many items each, for what costs the same whatever the responses
     guide: Guide | None = None
+    held: tuple[tuple[int, float, float], ...] = ()  # coordinate, mean, precision; see `ResponseModel.held`
 
     @cached_property
     def p(self) -> int:
@@ -116,7 +117,14 @@ def _lay_out_group(group: GroupData, dim: int, n_persons: int) -> GroupLayout:
         _balanced_chunks(item_start),
         tuple((lo, min(lo + BLOCK_ITEMS, n_items)) for lo in range(0, n_items, BLOCK_ITEMS)),
         group.guide,
+        _held(group),
     )
+
+
+def _held(group: GroupData) -> tuple[tuple[int, float, float], ...]:
+    names = group.model.parameters
+    found = group.model.held(group.score, len(group.item_ids))
+    return tuple((names.index(name), mean, sd**-2) for name, (mean, sd) in found.items())
 
 
 def _balanced_chunks(start: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
@@ -154,20 +162,6 @@ def _refuse_unidentified(data: PeriodData) -> None:
             f"period {data.period!r}: no item loads on dimension {first_few(empty)}; "
             "add items of that dimension or take it out of bank.dimensions"
         )
-    for g in data.groups.values():
-        n, k = g.X.shape
-        if g.guide is not None:
-            continue  # its items do not lean on the coefficients
-        if n <= k:
-            raise ConvergenceError(
-                f"period {data.period!r}, group {g.name!r}: {n} items cannot identify {k} feature coefficients; "
-                "use a shorter formula, merge groups, or wait for more items"
-            )
-        if np.linalg.matrix_rank(standardise(g.X).X) < k:
-            raise ConvergenceError(
-                f"period {data.period!r}, group {g.name!r}: the feature columns {first_few(g.features)} are collinear "
-                "in this period; drop one"
-            )
     for m, name in enumerate(data.populations):
         if not np.any(data.population == m):
             raise ConvergenceError(f"no examinee in population {name!r}")

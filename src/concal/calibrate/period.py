@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from concal.calibrate.checkpoint import save_checkpoint
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.fit.period_fit import fit_period
 from concal.calibrate.known import KnownGroup, guide_period
@@ -18,6 +19,7 @@ from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDr
 from concal.calibrate.sampler import Report, Sampler, stuck_items
 from concal.calibrate.tables import response_table
 from concal.calibrate.trace import Trace, population_names, split_governing
+from concal.calibrate.verdict import enough_items, good_items
 from concal.calibrate.workers import available_cores
 from concal.data.check import check_period
 from concal.data.period import PeriodData
@@ -55,7 +57,8 @@ def calibrate(
     wide : bool
         Responses are a table with one column per item.
     checkpoint : path, optional
-        Where an interrupted run is kept; calling again with the same arguments goes on from there.
+        Where a run that was interrupted, or reached a limit before its targets, is kept; calling again goes on from
+        there, also with another ``max_sweeps`` or ``max_minutes``.
     progress : callable, optional
         Called with a `concal.calibrate.sampler.Progress` now and then.
     known : dict of group -> GroupConsensus, optional
@@ -88,8 +91,10 @@ def calibrate_period(
     finally:
         sampler.close()
     result = _result(data, layout, sampler, period or data.period, used_seed)
-    if path is not None:
+    if path is not None and result.convergence.converged:
         path.unlink(missing_ok=True)
+    elif path is not None:
+        save_checkpoint(path, sampler)
     return result
 
 
@@ -155,23 +160,32 @@ def _convergence(
     data: PeriodData,
 ) -> Convergence:
     options, trace = sampler.spec, sampler.trace
-    worst = np.concatenate([g.worst_rhat for g in groups.values()])
-    share = float(np.mean(worst <= options.max_item_rhat))
-    warnings = [*data.warnings, *sampler.warnings]
+    good = {name: good_items(g, options) for name, g in groups.items()}
+    warnings = list(data.warnings)
+    if sampler.stopped_by is not None:
+        warnings.append(f"stopped at {sampler.stopped_by} before the targets held: {trace.shortfall(options)}")
     stuck = stuck_items(sampler)
     if stuck:
         names = [groups[name].item_ids[j] for name, j in stuck]
         warnings.append(f"{len(stuck)} items never moved in some chain: {first_few(names)}; run longer")
-    converged = sampler.converged and not stuck
+        for name, j in stuck:
+            good[name][j] = False
+    every = np.concatenate(list(good.values()))
+    bad = [groups[name].item_ids[j] for name, of in good.items() for j in np.flatnonzero(~of)]
+    if bad:
+        warnings.append(
+            f"{len(bad)} items above R-hat {options.max_item_rhat}: {first_few(bad)}; they are marked and do not serve "
+            "as anchors"
+        )
     return Convergence(
-        converged=converged,
+        converged=sampler.converged and enough_items(every, options),
         sweeps=sampler.state.sweep,
         warmup=sampler.warmup_end,
         thin=trace.thin,
         seconds=sampler.seconds,
         max_rhat_population=max(rhat.values()),
         min_ess_population=min(ess.values()),
-        share_items_rhat=share,
+        share_items_rhat=float(every.mean()),
         warnings=tuple(warnings),
     )
 

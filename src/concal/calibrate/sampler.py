@@ -63,7 +63,7 @@ class Sampler:
         self.ability_transport = AbilityTransport(layout)
         self.warmup_end = NEWTON_START + WARMUP
         self.seconds = 0.0
-        self.warnings: list[str] = []
+        self.stopped_by: str | None = None
 
     def close(self) -> None:
         """Stop the worker threads."""
@@ -99,6 +99,7 @@ class Sampler:
         """Sample; True when all targets hold. An interrupted run leaves its checkpoint behind."""
         if checkpoint is not None and resume and checkpoint.exists():
             load_checkpoint(checkpoint, self)
+            self._finish_warmup()
         with at_sweep_ends() as interrupted:
             return self._run(checkpoint, report, interrupted)
 
@@ -129,6 +130,12 @@ class Sampler:
                 save_checkpoint(checkpoint, self)
             raise
 
+    def _finish_warmup(self) -> None:
+        """A run whose limit cut the warm-up short goes on with the rest of it when it is given more."""
+        if self.warmup_end < NEWTON_START + WARMUP and self._limit() is None:
+            self.warmup_end = self.state.sweep + WARMUP
+            self.trace.clear()
+
     def _keep(self) -> None:
         if self.state.sweep == self.warmup_end:
             self.steps.forget_acceptance()
@@ -154,7 +161,7 @@ class Sampler:
         if trace.converged:
             return True
         if limit:
-            self.warnings.append(f"stopped at {limit} before the targets held: {trace.shortfall(spec)}")
+            self.stopped_by = limit
             return True
         if trace.max_rhat > 1.1 and trace.sweeps >= 2 * self.warmup_end:
             # Chains that mix slowly have a large R-hat at first; after twice the warm-up they had not met in it: what

@@ -34,7 +34,7 @@ class ItemLikelihood(Protocol):
 
 
 class Responses:
-    """The likelihood of the items given the abilities as they are."""
+    """The likelihood of the items given the abilities as they are, with the observations that hold coordinates."""
 
     def __init__(self, layout: Layout) -> None:
         self.groups = layout.groups
@@ -47,12 +47,19 @@ class Responses:
             kernels.item_pass(*args, acc, lo, hi)
         else:
             kernels.item_pass_extras(*args, jacobian[lo:hi], acc, lo, hi)
+        for m, mean, precision in g.held:
+            off = x[lo:hi, m] - mean
+            acc[:, 0] -= 0.5 * precision * off**2
+            acc[:, 1 + m] -= precision * off
+            acc[:, 1 + g.p + m * (m + 3) // 2] += precision
 
     def log_likelihood(self, state: State, k: int, x: Any, par: Any, total: Any, lo: int, hi: int) -> None:
         """See `ItemLikelihood`."""
         g = self.groups[k]
         args = (g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, par)
         kernels.item_log_likelihood(*args, total, lo, hi)
+        for m, mean, precision in g.held:
+            total -= 0.5 * precision * (x[lo:hi, m] - mean) ** 2
 
 
 class UnitSteps:

@@ -13,6 +13,7 @@ from concal.calibrate.moments import MomentSums
 from concal.calibrate.state import State
 from concal.calibrate.sweep import UnitSteps
 from concal.calibrate.triangle import lower
+from concal.calibrate.verdict import enough_items
 from concal.response.lanes import LANES
 from concal.spec import CalibrationSpec
 
@@ -105,12 +106,10 @@ class Trace:
         self.checked = True
         self.converged = self.max_rhat <= spec.max_rhat and self.min_ess >= spec.min_ess and self.kept >= self.per_chain
         if self.converged:
-            bad = total = 0
-            for xi in self.stored_xi():
-                worst = diagnose(xi, kinds=("rhat",)).rhat.max(axis=1)
-                bad, total = bad + int((worst > spec.max_item_rhat).sum()), total + worst.size
-            self.item_share = 1.0 - bad / max(total, 1)
-            self.converged = self.item_share >= spec.item_share
+            worst = [diagnose(xi, kinds=("rhat",)).rhat.max(axis=1) for xi in self.stored_xi()]
+            good = np.concatenate(worst) <= spec.max_item_rhat
+            self.item_share = float(good.mean()) if good.size else 1.0
+            self.converged = enough_items(good, spec)
 
     def plan_next(self, spec: CalibrationSpec) -> None:
         """Next check when the targets can be expected to hold, at most twice as far as now."""

@@ -106,9 +106,20 @@ def add(
     shards: Annotated[
         int | None, typer.Option("--shards", metavar="N", min=1, help="Calibrate N shards of examinees; see the guide.")
     ] = None,
+    max_sweeps: Annotated[
+        int | None,
+        typer.Option("--max-sweeps", min=100, help="Another limit than calibration.max_sweeps, for this run."),
+    ] = None,
+    accept_unconverged: Annotated[
+        bool,
+        typer.Option("--accept-unconverged", help="Take a period whose chains missed their targets, and mark it."),
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add a period: check, calibrate, link, combine, commit. An interrupted run goes on where it was.
+
+    A period whose chains have not converged is not committed; running again with a larger --max-sweeps goes on from
+    where it stopped.
 
     Example: concal add bank 2026Q1 responses.csv --items items.csv
     """
@@ -138,9 +149,19 @@ def add(
                     progress=report,
                     cluster=scheduler,
                     shards=shards,
+                    accept_unconverged=accept_unconverged,
+                    max_sweeps=max_sweeps,
                 )
         elif draws is not None:
-            done = opened.add_draws(period, draws, items=items, replace=replace, reason=reason, progress=report)
+            done = opened.add_draws(
+                period,
+                draws,
+                items=items,
+                replace=replace,
+                reason=reason,
+                progress=report,
+                accept_unconverged=accept_unconverged,
+            )
         else:
             from concal.bank.exchange.legacy import legacy_calibration
 
@@ -153,7 +174,12 @@ def add(
                 seed=seed or 0,
             )
             done = opened.add_calibration(
-                calibration, design_states=states, replace=replace, reason=reason, progress=report
+                calibration,
+                design_states=states,
+                replace=replace,
+                reason=reason,
+                progress=report,
+                accept_unconverged=accept_unconverged,
             )
     tell(done, as_json)
 
@@ -189,7 +215,10 @@ def tell(done: Update, as_json: bool) -> None:
     if as_json:
         print_json(data)
         return
-    typer.echo(f"version {done.version}: {done.action}; {data['items']:,} items on the metric of {data['reference']}")
+    mark = "" if data["converged"] is not False else " (not converged)"
+    typer.echo(
+        f"version {done.version}: {done.action}{mark}; {data['items']:,} items on the metric of {data['reference']}"
+    )
     for row in data["anchors"]:
         typer.echo(
             f"  {row['dimension']}: {row.get('anchors') or 0} anchors, "
@@ -297,15 +326,21 @@ def export(
 
     Example: concal export bank --at fall-2026 --to items.csv
     """
+    from dataclasses import asdict
+
+    from concal.errors import first_few
+
     done = open_version(bank, at).export(to, format=None if format is None else format.value, period=period)
     if as_json:
-        print_json({"path": str(done.path), "format": done.format, "items": done.items, "left_out": done.left_out})
+        print_json(asdict(done) | {"path": str(done.path)})
         return
     typer.echo(f"{done.items:,} items written to {done.path} ({done.format})")
+    doubts = []
     if done.left_out:
-        from concal.errors import first_few
-
-        print_warnings([f"{len(done.left_out)} items have no counterpart there: {first_few(done.left_out)}"])
+        doubts.append(f"{len(done.left_out)} items have no counterpart there: {first_few(done.left_out)}")
+    if done.unconverged:
+        doubts.append(f"{len(done.unconverged)} items had not converged in some period: {first_few(done.unconverged)}")
+    print_warnings(doubts)
 
 
 def verify(bank: BankArgument, as_json: JsonOption = False) -> None:

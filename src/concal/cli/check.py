@@ -19,7 +19,6 @@ from concal.cli.show import (
     print_warnings,
     write_table,
 )
-from concal.errors import BankError
 
 if TYPE_CHECKING:
     from concal.data.check import CheckedPeriod
@@ -36,21 +35,21 @@ def check(
     period: PeriodArgument,
     responses: Annotated[Path, typer.Argument(metavar="RESPONSES", help="Table of responses.")],
     items: Annotated[Path, typer.Option("--items", help="Item table: item_id, group, features.")],
+    spec: Annotated[Path | None, typer.Option("--spec", help="As if with a changed bank.toml.")] = None,
     wide: Annotated[bool, typer.Option("--wide", help="One column per item; the first holds the person ids.")] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="As if in the place of a period the bank has.")] = False,
     full: FullOption = False,
     to: ToOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Check a period before it is calibrated: bad rows, categories, exposure, returning examinees, linkage plan.
 
-    Exit code 0 means that `concal add` would accept the period. --to writes the table of items (responses, mean score).
+    Exit code 0 means that `concal add` would sample the period: both ask the same questions. --to writes the table of
+    items (responses, mean score).
 
     Example: concal check bank 2026Q3 responses.csv --items items.csv
     """
-    known = _known(bank, period)
-    from concal.data.check import check_period
-
-    checked = check_period(responses, items, known.pop("spec"), period=period, wide=wide, **known)
+    checked = _checked(bank, spec, period, responses, items, wide, replace)
     if to is not None:
         write_table(checked.tables["items"], to)
     if as_json:
@@ -59,24 +58,20 @@ def check(
         _print(checked, full)
 
 
-def _known(place: str, period: str) -> dict[str, Any]:
-    """What a bank (or only its spec) says about the programme so far."""
+def _checked(
+    place: str, changed: Path | None, period: str, responses: Path, items: Path, wide: bool, replace: bool
+) -> CheckedPeriod:
+    """By a bank, as `concal add` does; or by a bank.toml alone."""
     from concal.spec import Spec
 
+    spec = None if changed is None else Spec.read(changed)
     if place.endswith(".toml") or Path(place).is_file():
-        return {"spec": Spec.read(place)}
+        from concal.data.check import check_period
+
+        return check_period(responses, items, spec or Spec.read(place), period=period, wide=wide)
     from concal.bank.bank import Bank
 
-    bank = Bank(place)
-    if period in bank.period_names:
-        raise BankError(f"period {period!r} is in the bank already; retract it first, or choose another name")
-    plan = bank.linkage()
-    return {
-        "spec": bank.spec,
-        "design_states": bank.design_states(),
-        "earlier_persons": bank.person_ids(),
-        "earlier_items": plan.items if plan is not None else None,
-    }
+    return Bank(place).check(period, responses, items, spec=spec, wide=wide, replace=replace)
 
 
 def _as_data(checked: CheckedPeriod) -> dict[str, Any]:

@@ -120,6 +120,7 @@ EXPORT = _object(
         "format": _text("format"),
         "items": _whole("items written"),
         "left_out": _texts("items the other software has no model for"),
+        "unconverged": _texts("items whose chains had not converged in some period"),
     },
 )
 RELEASE = _object(

@@ -83,6 +83,7 @@ _MODEL = Column(TEXT, "response model", "model")
 _SOURCE = Column(TEXT, "consensus, fallback (population, the responses do not identify it) or predicted", "source")
 _RESPONSES = Column(WHOLE, "responses behind the row", "responses")
 _PERIODS = Column(WHOLE, "periods that saw the item", "periods")
+_UNCONVERGED = Column(TEXT, "periods in which its chains, or those of the whole period, had not converged")
 
 ITEMS = View(
     "Items",
@@ -100,6 +101,7 @@ ITEMS = View(
         "source": _SOURCE,
         "n_responses": _RESPONSES,
         "n_periods": _PERIODS,
+        "unconverged": _UNCONVERGED,
         "d_mean": Column(NUMBER, "posterior mean of d", "mean d"),
         "log_a_mean": Column(NUMBER, "posterior mean of log a", "mean log a"),
         "log_a_sd": Column(NUMBER, "posterior SD of log a", "SD log a"),
@@ -121,6 +123,7 @@ ITEMS_LONG = View(
         "source": _SOURCE,
         "n_responses": _RESPONSES,
         "n_periods": _PERIODS,
+        "unconverged": _UNCONVERGED,
     },
     ("item_id", "parameter", "mean", "sd", "source", "n_responses"),
     keys=("item_id", "parameter"),
@@ -141,6 +144,7 @@ PERIODS = View(
         "seed": Column(WHOLE, "seed of the calibration", "seed", 0),
         "prior": Column(TEXT, "population, or bank where items had priors from the bank"),
         "converged": Column(FLAG, "whether the targets for R-hat and effective draws were reached"),
+        "n_unconverged": Column(WHOLE, "items above the R-hat target", "items not converged"),
         "seconds": Column(NUMBER, "the calibration took", "seconds", 1),
         "update_seconds": Column(NUMBER, "link, combination and files took", "update seconds", 1),
         "added": Column(TEXT, "when"),

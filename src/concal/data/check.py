@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from concal.data.design import apply_design, check_rank, coding_of, learn_design
+from concal.data.design import apply_design, coding_of, doubt_rank, learn_design
 from concal.data.findings import Findings, counted, some
 from concal.data.items import read_items
 from concal.data.linkage import ItemIds, Linkage, linkage
 from concal.data.period import GroupData, PeriodData
 from concal.data.person_groups import groups_of
 from concal.data.read import Table, read_responses
-from concal.data.rows import Rows, index_rows
+from concal.data.rows import WHY_ITEMS, Rows, index_rows
 from concal.data.tables import period_tables
 from concal.errors import ConcalError
 from concal.formula import parse_formula
@@ -144,6 +144,10 @@ def _doubt_items(rows: Rows, table: pl.DataFrame, spec: Spec, found: Findings) -
     if constant.len():
         found.warn(f"{counted(constant.len(), 'item')} on which everybody has the same score: {some(constant)}")
     for name, group in spec.groups.items():
+        own = (table["group"] == name).to_numpy()[rows.item]
+        found.warnings += [
+            f"group {name!r} ({group.model}): {text}" for text in group.response_model.doubts(rows.score[own])
+        ]
         n_categories = group.response_model.n_categories
         if n_categories is None or n_categories == 2:
             continue
@@ -176,15 +180,28 @@ def _designs(
         try:
             complete = table.filter(mine & (keep | _complete(table, formula.columns)))
             state = learn_design(formula, complete, name, known.get(name))
-            if name not in known:
-                check_rank(*apply_design(formula, complete, name, state), name)
             designs[name] = apply_design(
                 formula, own, name, state, unseen_level=spec.data.unseen_level, warnings=found.warnings
             )
             states[name] = state
+            _doubt_population(name, *designs[name], found)
         except ConcalError as error:
             found.caught(error)
     return designs, states
+
+
+def _doubt_population(
+    name: str, X: np.ndarray[Any, np.dtype[np.float64]], names: Sequence[str], found: Findings
+) -> None:
+    """Groups so small that their population model rests on its priors."""
+    n, k = X.shape
+    found.warnings += doubt_rank(X, names, name)
+    if n <= k:
+        found.warn(
+            f"group {name!r}: {counted(n, 'item')} for {counted(k, 'coefficient')} and the spread around them: the "
+            "priors of the population model decide where the responses say little; a group shared with similar items "
+            "would know more"
+        )
 
 
 def _complete(table: pl.DataFrame, columns: Collection[str]) -> pl.Series:
@@ -215,7 +232,10 @@ def _plan(
     reference = spec.bank.reference if spec.bank.reference in periods else next(iter(periods))
     plan = linkage(periods, str(reference), spec.linking.min_anchors)
     for problem in plan.problems(period):
-        found.error(problem)
+        returning = (
+            f"; {counted(rows.n_returning, 'examinee')} in common do not help: {WHY_ITEMS}" if rows.n_returning else ""
+        )
+        found.error(f"{problem}{returning}")
     return plan
 
 

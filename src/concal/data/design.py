@@ -13,7 +13,7 @@ import polars as pl
 
 from concal.data.basis import Array, State
 from concal.data.features import Features
-from concal.errors import DataError, first_few
+from concal.errors import first_few
 from concal.formula import Factor, Formula, factor_name, parse_formula, parts_of
 
 
@@ -38,7 +38,7 @@ def build_design(
         Name of the group, for messages.
     state
         What an earlier call returned. Categories, centres, scales and knots it knows are reused as they are; without
-        it they are learned from `items`, and collinear columns are an error.
+        it they are learned from `items`.
     unseen_level
         A category the state does not know: an error, or the mean over the items the state was learned from.
     warnings
@@ -55,8 +55,6 @@ def build_design(
     """
     learned = learn_design(formula, items, group, state)
     X, names = apply_design(formula, items, group, learned, unseen_level=unseen_level, warnings=warnings)
-    if state is None:
-        check_rank(X, names, group)
     return X, names, learned
 
 
@@ -105,28 +103,39 @@ def coding_of(formula: str | Formula, state: State) -> str:
     return hashlib.sha256(json.dumps(used, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def check_rank(X: Array, names: Sequence[str], group: str) -> None:
-    """Collinear columns are an error that names them and the columns they follow from."""
+def doubt_rank(X: Array, names: Sequence[str], group: str) -> list[str]:
+    """What to say of columns that the items cannot tell apart, or nothing: their coefficients keep their proper priors.
+
+    Such columns are the normal case of a bank that evolves: a level without an item in this period, a feature that is
+    the same for all of its items, more features than items.
+    """
+    n, k = X.shape
     size = np.sqrt((X**2).sum(axis=0))
     scaled = X / np.where(size > 0, size, 1.0)
+    if np.linalg.matrix_rank(scaled, tol=1e-8 * np.sqrt(n)) == k:
+        return []
     basis: list[int] = []
     found: list[str] = []
-    for k in range(X.shape[1]):
-        if size[k] == 0:
-            found.append(f"{names[k]!r} is zero for every item")
+    for j in range(k):
+        if size[j] == 0:
+            found.append(f"{names[j]!r} is zero for every item")
             continue
-        weight, *_ = np.linalg.lstsq(scaled[:, basis], scaled[:, k], rcond=None)
-        if np.linalg.norm(scaled[:, k] - scaled[:, basis] @ weight) > 1e-8:
-            basis.append(k)
+        weight, *_ = np.linalg.lstsq(scaled[:, basis], scaled[:, j], rcond=None)
+        if np.linalg.norm(scaled[:, j] - scaled[:, basis] @ weight) > 1e-8:
+            basis.append(j)
         else:
             used = [names[b] for b, w in zip(basis, weight, strict=True) if abs(w) > 1e-6]
-            found.append(f"{names[k]!r} follows from {first_few(used)}")
-    if found:
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        raise DataError(
-            f"groups.{group}.features: {len(found)} of {X.shape[1]} design columns are collinear over "
-            f"{X.shape[0]} items: {'; '.join(found[:5])}{more}; take features out of the formula or bring more items"
-        )
+            found.append(f"{names[j]!r} follows from {first_few(used)}")
+    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
+    items = f"{n} items" if n > 1 else "one item"
+    return (
+        [
+            f"groups.{group}.features: {len(found)} of {k} design columns cannot be told apart from the others by the "
+            f"{items} of this period: {'; '.join(found[:5])}{more}; their coefficients keep their priors"
+        ]
+        if found
+        else []
+    )
 
 
 def _parsed(formula: str | Formula) -> Formula:

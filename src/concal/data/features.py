@@ -204,9 +204,7 @@ class Features:
         stored = self.state[key]
         if node.name == "center":
             return np.asarray(x - stored["mean"])
-        if not stored["sd"] > 0:
-            raise DataError(f"{self.where}: {key} cannot be scaled, it is the same for every item")
-        return np.asarray((x - stored["mean"]) / stored["sd"])
+        return np.asarray((x - stored["mean"]) / (stored["sd"] or 1.0))  # the same for every item: centred only
 
     def numeric_column(self, name: str) -> Array:
         """A column as float64."""

@@ -12,7 +12,13 @@ import polars as pl
 
 from concal.data.findings import Findings, counted, some
 from concal.data.read import Answers
+from concal.response import ResponseModel
 from concal.spec import Spec
+
+WHY_ITEMS = (
+    "periods are linked by the items they share, not by examinees: a returning examinee may have learned, so nothing "
+    "tells growth from a change of metric, and responses of one person in two periods are not independent"
+)
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,13 @@ def index_rows(
     heads = responses["person_id"].filter(run.diff().fill_null(1) != 0)
     persons = heads.unique().sort()
     returning = _returning(persons, earlier_persons, spec, found)
-    kept = persons if spec.data.returning == "later" else persons.filter(~returning)
+    kept = persons.filter(~returning)
     # responses mostly come examinee by examinee: look each run of rows up once, not each row
     position = _positions(heads, kept).gather(run).alias("person")
     rows = responses.select("item", "score").with_columns(position).filter(pl.col("person").is_not_null())
     if responses.height and not rows.height:
-        found.error("responses: no row is left; every examinee already appeared in an earlier period")
+        found.error(f"responses: no row is left; every examinee already appeared in an earlier period; {WHY_ITEMS}")
+    rows = _in_model_units(rows, table, spec, found)
     _check_scores(rows, kept, table, spec, found, "")
     key = pl.col("person").cast(pl.Int64) * table.height + pl.col("item")  # one number sorts five times faster than two
     rows = rows.with_columns(key.alias("key")).sort("key", maintain_order=True)
@@ -141,9 +148,47 @@ def _returning(
                 found.error(f'{who}; drop their rows, or set data.returning = "earlier"')
             case "earlier":
                 found.warn(f'{who}; their responses in this period are left out (data.returning = "earlier")')
-            case "later":
-                found.warn(f'{who}; their responses in this period are kept (data.returning = "later")')
     return back
+
+
+def _in_model_units(rows: pl.DataFrame, table: pl.DataFrame, spec: Spec, found: Findings) -> pl.DataFrame:
+    """Scores out of a declared maximum, in the response model's own units: score / declared * model's maximum."""
+    unit, whole = np.ones((2, table.height))  # score * unit / whole: whole numbers stay exact
+    given = _declared(table, found)
+    for name, group in spec.groups.items():
+        own, model = (table["group"] == name).to_numpy(), group.response_model
+        declared = np.where(np.isnan(given), group.max_score or np.nan, given)[own]
+        odd = own.nonzero()[0][~np.isnan(declared) & (model.n_categories is not None) & ~_divides(declared, model)]
+        if odd.size:
+            ids = table["item_id"].gather(odd)
+            found.error(
+                f"group {name!r} ({group.model}): {counted(odd.size, 'item')} with a max_score that does not fit the "
+                f"model's {model.n_categories} categories: {some(ids)}; put them into a group of their own"
+            )
+        unit[own], whole[own] = model.max_score, np.where(np.isnan(declared), model.max_score, declared)
+    if (unit == whole).all():
+        return rows
+    item = rows["item"].to_numpy()
+    return rows.with_columns(pl.Series("score", rows["score"].to_numpy() * unit[item] / whole[item]))
+
+
+def _declared(table: pl.DataFrame, found: Findings) -> npt.NDArray[np.float64]:
+    """The item table's column max_score, NaN where there is none."""
+    if "max_score" not in table.columns:
+        return np.full(table.height, np.nan)
+    given = table["max_score"].cast(pl.Float64, strict=False)
+    bad = (given.is_null() & table["max_score"].is_not_null()) | ~(given > 0).fill_null(True) | given.is_infinite()
+    if bad.fill_null(False).any():
+        ids = table["item_id"].filter(bad.fill_null(False))
+        found.error(f"items: {counted(ids.len(), 'item')} whose max_score is not a number above 0: {some(ids)}")
+    return given.set(bad.fill_null(False), None).fill_null(np.nan).to_numpy()
+
+
+def _divides(declared: npt.NDArray[np.float64], model: ResponseModel) -> npt.NDArray[np.bool_]:
+    """Whether a maximum is the categories' own, or a multiple of it (percent of four steps)."""
+    with np.errstate(invalid="ignore"):
+        steps = declared / model.max_score
+        return np.asarray((steps >= 1) & (np.abs(steps - np.round(steps)) < 1e-9))
 
 
 def _check_scores(
@@ -162,9 +207,10 @@ def _check_scores(
             for r in bad[:5]
         ]
         more = f" and {bad.size - 5:,} more" if bad.size > 5 else ""
+        remedy = model.remedy(score[bad])
         found.error(
             f"group {name!r} ({group.model}): {counted(int(bad.size), 'score')}{note} must be {model.score_rule()}: "
-            f"{', '.join(shown)}{more}"
+            f"{', '.join(shown)}{more}{f'; {remedy}' if remedy else ''}"
         )
 
 

@@ -109,8 +109,9 @@ def _calibrations(calibrations: Mapping[str, Calibration]) -> Iterator[Notice]:
             yield Notice(
                 "problem",
                 "calibration",
-                f"{period}: the run missed a target (largest population R-hat {reached.max_rhat_population:.3f}, "
-                f"smallest ESS {reached.min_ess_population:.0f}); run longer (calibration.max_sweeps)",
+                f"{period}: taken although it has not converged (largest population R-hat "
+                f"{reached.max_rhat_population:.3f}, smallest ESS {reached.min_ess_population:.0f}); replace it "
+                "with a longer run (`concal add --replace --max-sweeps`)",
             )
         for text in reached.warnings:
             yield Notice("doubt", "calibration", f"{period}: {text}")

@@ -97,6 +97,22 @@ class ResponseModel(ABC):
     def score_rule(self) -> str:
         """What a score must be, in words for an error message."""
 
+    def remedy(self, bad: Array) -> str:
+        """What may be done about scores it cannot take, in words for an error message; empty: nothing special."""
+        return ""
+
+    def doubts(self, score: Array) -> tuple[str, ...]:
+        """What the scores of a whole group leave open, in words; `score` (n,) are good scores."""
+        return ()
+
+    def held(self, score: Array, n_items: int) -> Mapping[str, tuple[float, float]]:
+        """Coordinates that a group's scores leave open, each with the mean and SD that hold it in every item.
+
+        A cut point that next to nobody is beyond is only known to be far out: its items, their population and its
+        spread would follow each other without end. Each item then has one more observation, N(mean, SD), of it.
+        """
+        return {}
+
     def encode_score(self, score: Array) -> Array:
         """The one number per response the kernels read (identity but for models that transform)."""
         return score

@@ -59,7 +59,14 @@ class Beta(ResponseModel):
 
     def score_rule(self) -> str:
         """For messages."""
-        return "strictly between 0 and 1 (ordered_beta takes 0 and 1 as well)"
+        return "strictly between 0 and 1"
+
+    def remedy(self, bad: Array) -> str:
+        """Scores at the ends have a model of their own; scores beyond them another unit."""
+        zeros, ones = int((bad == 0).sum()), int((bad == 1).sum())
+        if zeros + ones == bad.size:
+            return f'{zeros:,} are exactly 0 and {ones:,} exactly 1: model = "ordered_beta" takes them'
+        return unit_remedy(bad)
 
     def encode_score(self, score: Array) -> Array:
         """The logit of the score."""
@@ -93,6 +100,17 @@ class Beta(ResponseModel):
     def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
         """One beta draw per response, kept off the endpoints."""
         return draw_inside(self.expected_score(theta, xi), np.exp(xi[..., 2]), rng)
+
+
+def unit_remedy(bad: Array) -> str:
+    """For scores above 1: points, or percent, of a maximum that was not declared."""
+    highest = float(np.nanmax(bad, initial=0.0))
+    if not (np.isfinite(highest) and highest > 1.0):
+        return ""
+    return (
+        f"the largest is {highest:g}: points or percent need their maximum declared (max_score, in the group "
+        "or in the item table)"
+    )
 
 
 def draw_inside(mu: Array, phi: Array, rng: np.random.Generator) -> Array:

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy import special
 
 from concal.response.base import Array, PopulationPrior, ResponseModel
-from concal.response.beta import draw_inside
+from concal.response.beta import draw_inside, unit_remedy
 from concal.response.beta_kernels import (
     SMALLEST_SHAPE,
     ordered_curve,
@@ -32,6 +32,7 @@ from concal.response.registry import register
 _ENDPOINT = 1e4
 _LARGEST = 20.0  # |k_0|, |k_1| beyond it are cut: products of two exponentials and the shapes still fit float32
 _SMALLEST_WIDTH = 1e-12
+FEW_ENDS = 10
 
 
 class OrderedBetaTag(NamedTuple):
@@ -69,6 +70,16 @@ class OrderedBeta(ResponseModel):
         """Precision about 7; at eta = 0 about one score in eight at either end."""
         return PopulationPrior(mean=(0.0, 0.0, 2.0, -2.0, 1.4), sd=(1.0, 0.3, 0.5, 0.5, 0.3))
 
+    def held(self, score: Array, n_items: int) -> dict[str, tuple[float, float]]:
+        """Cut points with fewer scores beyond them than there are items: about seven logits out, one score in 1,000."""
+        few = max(n_items, FEW_ENDS)
+        found = {}
+        if (score == 0).sum() < few:
+            found["k_0"] = (-7.0, 1.0)
+        if (score == 1).sum() < few:
+            found["log_width"] = (2.2 if "k_0" not in found else 2.6, 0.3)  # nine and fourteen logits apart
+        return found
+
     @property
     def tag(self) -> OrderedBetaTag:
         """See the contract."""
@@ -82,6 +93,19 @@ class OrderedBeta(ResponseModel):
     def score_rule(self) -> str:
         """For messages."""
         return "a number from 0 to 1"
+
+    def remedy(self, bad: Array) -> str:
+        """Scores beyond the ends have another unit."""
+        return unit_remedy(bad)
+
+    def doubts(self, score: Array) -> tuple[str, ...]:
+        """An end that nobody reached: its cut point rests on its prior, and without both a simpler model would do."""
+        lacking = [f"{end:g}" for end in self.atoms if not (score == end).any()]
+        if not lacking or not score.size:
+            return ()
+        if len(lacking) == 2:
+            return ('no score of exactly 0 or 1: the cut points rest on their priors, model = "beta" would do',)
+        return (f"no score of exactly {lacking[0]}: its cut point rests on its prior",)
 
     def encode_score(self, score: Array) -> Array:
         """The logit of the score; -10,000 for 0 and 10,000 for 1."""

@@ -29,6 +29,7 @@ from concal.bank.exchange.population import population_of_draws
 from concal.bank.update.new_period import check_calibration, check_item_draws
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibrate.verdict import enough_items, good_items
 from concal.data.design import apply_design, coding_of, learn_design
 from concal.data.findings import Findings
 from concal.data.items import read_items
@@ -245,14 +246,13 @@ def _abilities(
 
 
 def _convergence(groups: Mapping[str, GroupDraws], spec: Spec, warnings: list[str]) -> Convergence:
-    rhat = np.concatenate([g.worst_rhat for g in groups.values()])
-    share = float(np.mean(rhat <= spec.calibration.max_item_rhat))
-    good = share >= spec.calibration.item_share
-    if not good:
+    good = np.concatenate([good_items(g, spec.calibration) for g in groups.values()])
+    share, enough = float(good.mean()), enough_items(good, spec.calibration)
+    if not enough:
         warnings.append(
             f"only {100 * share:.1f} % of the items have R-hat <= {spec.calibration.max_item_rhat}; run longer chains"
         )
-    return Convergence(good, 0, 0, 1, 0.0, float("nan"), float("nan"), share, tuple(warnings))
+    return Convergence(enough, 0, 0, 1, 0.0, float("nan"), float("nan"), share, tuple(warnings))
 
 
 def draws_of_numpyro(mcmc: Any) -> dict[str, Any]:

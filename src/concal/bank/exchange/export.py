@@ -41,13 +41,15 @@ _RUNS = ("=", "+", "-", "@", "\t", "\r")
 class Exported:
     """What was written.
 
-    `left_out` names items the receiving software has no model for.
+    `left_out` names items the receiving software has no model for, `unconverged` those whose chains had not converged
+    in some period.
     """
 
     path: Path
     format: str
     items: int
     left_out: tuple[str, ...] = ()
+    unconverged: tuple[str, ...] = ()
 
 
 def export(bank: Version, to: Path, *, format: str | None = None, period: str | None = None) -> Exported:
@@ -72,7 +74,7 @@ def export(bank: Version, to: Path, *, format: str | None = None, period: str | 
         raise BankError(f"there is no folder {str(to.parent)!r} to write {to.name!r} to")
     if kind == "arviz":
         return _export_arviz(bank, to, period)
-    consensus = bank.consensus(joint=False)
+    consensus, unconverged = bank.consensus(joint=False), bank.unconverged()
     left_out: tuple[str, ...] = ()
     if kind == "catsim":
         table, left_out = catsim_table(consensus)
@@ -84,8 +86,8 @@ def export(bank: Version, to: Path, *, format: str | None = None, period: str | 
         lines, left_out = flexmirt_lines(consensus)
         n = _appear(to, lambda path: path.write_text("".join(lines), encoding="utf-8"), len(lines))
     else:
-        n = _export_table(wide_items(consensus.groups.values()), to, kind)
-    return Exported(to, kind, n, left_out)
+        n = _export_table(wide_items(consensus.groups.values(), unconverged), to, kind)
+    return Exported(to, kind, n, left_out, tuple(unconverged))
 
 
 def _export_table(table: pl.DataFrame, to: Path, kind: str) -> int:
@@ -130,7 +132,7 @@ def _export_arviz(bank: Version, to: Path, period: str | None) -> Exported:
             return Exported(to, "arviz", sum(g.n_items for g in calibration.groups.values()))
         ids = [item for g in bank.consensus(joint=False).groups.values() for item in g.item_ids]
         write_consensus_draws(bank.draws(ids), to)
-        return Exported(to, "arviz", len(ids))
+        return Exported(to, "arviz", len(ids), unconverged=tuple(bank.unconverged()))
     except ImportError as error:
         raise BankError(f"ArviZ files need further packages ({error}): pip install 'concal[arviz]'") from None
 

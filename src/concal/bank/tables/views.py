@@ -24,16 +24,25 @@ ITEM_COLUMNS = {
     "source": pl.String,
     "n_responses": pl.Int64,
     "n_periods": pl.Int64,
+    "unconverged": pl.String,
 }
 
 
-def item_table(groups: Iterable[GroupConsensus]) -> pl.DataFrame:
+Marks = Mapping[str, str]
+"""Item id -> the periods in which its chains had not converged."""
+
+
+def item_table(groups: Iterable[GroupConsensus], unconverged: Marks | None = None) -> pl.DataFrame:
     """One row per item and parameter."""
-    frames = [_group_table(group) for group in groups]
+    frames = [_group_table(group, unconverged or {}) for group in groups]
     return pl.concat(frames) if frames else pl.DataFrame(schema=ITEM_COLUMNS)
 
 
-def _group_table(group: GroupConsensus) -> pl.DataFrame:
+def _marked(item_ids: Iterable[str], unconverged: Marks) -> pl.Series:
+    return pl.Series([unconverged.get(item) for item in item_ids], dtype=pl.String)
+
+
+def _group_table(group: GroupConsensus, unconverged: Marks) -> pl.DataFrame:
     n, p = group.mean.shape
     every = np.repeat(np.arange(n), p)
     return pl.DataFrame(
@@ -48,6 +57,7 @@ def _group_table(group: GroupConsensus) -> pl.DataFrame:
             "source": pl.Series([str(s) for s in group.source], dtype=pl.String).gather(every),
             "n_responses": np.repeat(group.n_responses, p),
             "n_periods": np.repeat(group.n_periods, p),
+            "unconverged": _marked(group.item_ids, unconverged).gather(every),
         },
         schema=ITEM_COLUMNS,
     )
@@ -68,7 +78,7 @@ def wanted_items(table: pl.DataFrame, ids: Iterable[str] | None) -> pl.DataFrame
     return order.join(table, on="item_id", how="left", maintain_order="left")
 
 
-def wide_items(groups: Iterable[GroupConsensus]) -> pl.DataFrame:
+def wide_items(groups: Iterable[GroupConsensus], unconverged: Marks | None = None) -> pl.DataFrame:
     """One row per item: natural parameters (a, d, ...) at the posterior mean of xi, the SD of a, means and SDs of xi.
 
     The SD of the slope is a SD(log a), to first order.
@@ -91,6 +101,7 @@ def wide_items(groups: Iterable[GroupConsensus]) -> pl.DataFrame:
                     "source": pl.Series([str(s) for s in group.source], dtype=pl.String),
                     "n_responses": group.n_responses,
                     "n_periods": group.n_periods,
+                    "unconverged": _marked(group.item_ids, unconverged or {}),
                     **natural,
                     "a_sd": natural["a"] * group.sd[:, names.index("log_a")],
                     **{f"{name}_mean": group.mean[:, k] for k, name in enumerate(names)},

@@ -18,15 +18,16 @@ from concal.bank.update.acts import Acts
 from concal.bank.update.check import check, refuse_known, refuse_overlap
 from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
 from concal.bank.update.job import fetch_folder, write_job
-from concal.bank.update.new_period import NewPeriod, keep_calibration, new_period
+from concal.bank.update.new_period import NewPeriod, converged_tables, keep_calibration, new_period
 from concal.bank.update.next_version import Change, make_next_version
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import ShardedRun, with_shards
 from concal.bank.update.shelf import Shelf, fingerprint
-from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
+from concal.bank.update.spec import merge_specs
 from concal.calibrate.known import guide_period
 from concal.calibrate.result import Calibration
+from concal.calibrate.verdict import refuse_unconverged
 from concal.combine.result import GroupConsensus
 from concal.data.check import CheckedPeriod
 from concal.data.period import PeriodData
@@ -68,17 +69,16 @@ def add(
     resume: bool,
     progress: Progress | None,
     calibrator: Calibrator | None,
+    accept_unconverged: bool,
+    max_sweeps: int | None,
     cluster: Cluster | None = None,
     shards: int | None = None,
 ) -> Update:
     """Add one period; see `Bank.add`. `seen` is the spec that `spec` was made from."""
     clock = Clock(progress)
     head = store.head()
-    refuse_known(head, period, replace)
-    used = merge_specs(seen, spec, known := read_spec(store, head.spec))
-    refuse_other_dimensions(known, used, any(name != period for name in head.periods))
     with clock.stage("check", f"period {period}"):
-        checked = check(Periods.of(store, head), head.reference, period, responses, items, used, wide=wide)
+        used, checked = check(store, head, seen, period, responses, items, spec=spec, wide=wide, replace=replace)
     seed = used.calibration.seed if seed is None else seed
     run = calibrator or _engine()
     data = checked.data
@@ -90,14 +90,14 @@ def add(
         run, cluster = ShardedRun(store, run, clock, cluster), None
     try:
         with clock.stage("calibrate"):
-            files = shelf.finished() if resume else None
+            files, limited = converged_tables(shelf) if resume else None, _within(used, max_sweeps)
             if files is None and cluster is not None:
-                files = _calibrate_elsewhere(store, shelf, data, used, seed, cluster, clock, resume=resume)
+                files = _calibrate_elsewhere(store, shelf, data, limited, seed, cluster, clock, resume=resume)
             elif files is None:
                 with disk_errors(f"calibrating period {period!r}"):
                     calibration = run(
                         data,
-                        used,
+                        limited,
                         period=period,
                         seed=seed,
                         checkpoint=shelf.checkpoint,
@@ -107,6 +107,8 @@ def add(
                 files = keep_calibration(shelf, calibration, used)
             kept = data if keep_responses else None
             new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
+            if not accept_unconverged:
+                refuse_unconverged(new.calibration, used.calibration)
         update = _commit(store, head, new, seen, spec, replace, reason, clock, checked)
     except BaseException:
         shelf.release()
@@ -142,10 +144,13 @@ def add_calibration(
     replace: bool,
     reason: str,
     progress: Progress | None,
+    accept_unconverged: bool,
 ) -> Update:
     """Add a period that another engine calibrated; see `Bank.add_calibration`."""
     head = store.head()
     refuse_known(head, calibration.period, replace)
+    if not accept_unconverged:
+        refuse_unconverged(calibration, seen.calibration)
     persons = None if calibration.abilities is None else calibration.abilities.person_ids
     shelf = Shelf(store, calibration.period, secrets.token_hex(16))
     try:
@@ -210,6 +215,14 @@ def _known(store: Store, head: Snapshot, data: PeriodData) -> dict[str, GroupCon
     ids = [item for group in data.groups.values() for item in group.item_ids]
     by = Acts(head.acts, head.ordered_periods()).with_period(data.period).adjustment(data.period, ids)
     return {name: changed(g, item_ids=tuple(by.stored(i) or "" for i in g.item_ids)) for name, g in known.items()}
+
+
+def _within(spec: Spec, max_sweeps: int | None) -> Spec:
+    """The spec with another limit of sweeps, for this run alone."""
+    if max_sweeps is None:
+        return spec
+    content = spec.model_dump()
+    return Spec.parse({**content, "calibration": {**content["calibration"], "max_sweeps": max_sweeps}})
 
 
 def _engine() -> Calibrator:

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from concal.bank.store.store import Store
-from concal.bank.update.check import check, refuse_known
+from concal.bank.update.check import check_data, refuse_known
 from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
 from concal.bank.update.job import ENGINE_NAME, fetch_shelf, write_job
+from concal.bank.update.new_period import converged_tables
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import with_shards
@@ -81,7 +82,7 @@ def _calibrate_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clo
     checked: dict[str, CheckedPeriod] = {}
     for row in rows:
         with clock.stage("check", f"period {row.period}"):
-            checked[row.period] = check(
+            checked[row.period] = check_data(
                 periods, head.reference, row.period, row.responses, row.items, spec, wide=False, ahead=checked
             )
     with connected(cluster) as client:
@@ -101,6 +102,6 @@ def _on_shelf(store: Store, found: CheckedPeriod, spec: Spec) -> bool:
     """Whether an earlier run calibrated it to the end."""
     shelf = Shelf(store, found.data.period, fingerprint(found.data, spec, spec.calibration.seed, ENGINE_NAME))
     try:
-        return shelf.finished() is not None
+        return converged_tables(shelf) is not None
     finally:
         shelf.release()

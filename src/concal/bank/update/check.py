@@ -16,6 +16,7 @@ from concal.bank.update.acts import NOTHING
 from concal.bank.update.coding import merge_codings, used_coding
 from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import Periods
+from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.read import Table, read_responses
 from concal.errors import BankError, ConcalError, first_few
@@ -65,6 +66,31 @@ def returning(persons: pl.Series, readers: Iterable[FolderReader]) -> pl.Series:
 
 
 def check(
+    store: Store,
+    head: Snapshot,
+    seen: Spec,
+    period: str,
+    responses: Table,
+    items: Table,
+    *,
+    spec: Spec | None = None,
+    wide: bool = False,
+    replace: bool = False,
+    whole_plan: bool = False,
+) -> tuple[Spec, CheckedPeriod]:
+    """Everything an update asks before it samples, and the spec it would sample under.
+
+    `concal check` and `concal add` both call this and nothing else, so what passes the one is sampled by the other.
+    `whole_plan`: the linkage plan has every period, also where the reference alone would do.
+    """
+    refuse_known(head, period, replace)
+    used = merge_specs(seen, spec, known := read_spec(store, head.spec))
+    refuse_other_dimensions(known, used, any(name != period for name in head.periods))
+    periods, reference = Periods.of(store, head), head.reference
+    return used, check_data(periods, reference, period, responses, items, used, wide=wide, whole_plan=whole_plan)
+
+
+def check_data(
     periods: Periods,
     reference: str | None,
     period: str,
@@ -73,6 +99,7 @@ def check(
     spec: Spec,
     *,
     wide: bool,
+    whole_plan: bool = False,
     ahead: Mapping[str, CheckedPeriod] | None = None,
 ) -> CheckedPeriod:
     """Check a period against what the bank knows: features, examinees, items.
@@ -112,7 +139,7 @@ def check(
 
     first = reference or next(iter(coming), None)
     names = sorted([*others, *coming], key=lambda name: name != first)  # the reference first
-    if len(names) < 2:
+    if len(names) < 2 or whole_plan:
         return checked(names)
     try:  # enough items in common with the reference: the other periods need not be read
         return checked(names[:1])

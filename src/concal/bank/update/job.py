@@ -26,7 +26,7 @@ from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
 from concal.bank.store.store import Store
 from concal.bank.tables.responses import write_responses
-from concal.bank.update.new_period import keep_calibration
+from concal.bank.update.new_period import converged_tables, keep_calibration
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf, fingerprint, shelf_name
 from concal.calibrate.period import calibrate_period
@@ -111,7 +111,7 @@ def do_job(place: str | Path, name: str, tell: Tell, threads: int | None = None)
     used = spec if threads is None else _with_threads(spec, threads)
     shelf = _take_shelf(store, data.period, content["identity"])
     try:
-        if not (content["resume"] and shelf.finished()):
+        if not (content["resume"] and converged_tables(shelf)):
             calibration = calibrate_period(
                 data,
                 used,

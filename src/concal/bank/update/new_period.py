@@ -19,6 +19,7 @@ from concal.bank.update.coding import used_coding
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import spec_bytes
 from concal.calibrate.result import Calibration
+from concal.calibrate.verdict import good_items
 from concal.combine.factors.make import make_factors
 from concal.combine.factors.period import PeriodFactors
 from concal.data.findings import Findings
@@ -44,12 +45,20 @@ class NewPeriod:
     shelf : Shelf
         Where the files are until a commit adopts them.
     files : dict of key -> FileEntry
+    spec : Spec
+        The period's.
     """
 
     calibration: Calibration
     factors: PeriodFactors
     shelf: Shelf
     files: dict[str, FileEntry]
+    spec: Spec
+
+    @property
+    def converged_items(self) -> npt.NDArray[np.bool_]:
+        """Which items are within the R-hat target, in the order of the groups."""
+        return _converged_items(self.calibration, self.spec)
 
     @property
     def name(self) -> str:
@@ -76,6 +85,7 @@ class NewPeriod:
             "seed": calibration.seed,
             "prior": "bank" if any(g.guide_mean is not None for g in groups) else "population",
             "converged": convergence.converged,
+            "n_unconverged": int((~self.converged_items).sum()),
             "seconds": float(convergence.seconds) if np.isfinite(convergence.seconds) else None,
             "added": now(),
         }
@@ -89,6 +99,14 @@ def keep_calibration(shelf: Shelf, calibration: Calibration, spec: Spec) -> dict
     write_factors(writer, make_factors(calibration))
     shelf.finish(writer.files)
     return writer.files
+
+
+def converged_tables(shelf: Shelf) -> dict[str, FileEntry] | None:
+    """The finished tables of an earlier run; none where it has not converged, so that it may be given more sweeps."""
+    files = shelf.finished()
+    if files is None or not read_calibration(shelf.reader(files)).convergence.converged:
+        return None
+    return files
 
 
 def new_period(
@@ -121,7 +139,7 @@ def new_period(
     reader = shelf.reader(calibrated)
     calibration = read_calibration(reader)
     writer = shelf.start("period")
-    writer.frame("answered", _answered_items(calibration))
+    writer.frame("answered", _answered_items(calibration, spec))
     writer.frame("items", _listed_items(calibration, spec, items))
     writer.json("coding", used_coding(states, {name: g.features for name, g in calibration.groups.items()}))
     writer.text("spec", "spec.toml", spec_bytes(spec))
@@ -129,7 +147,7 @@ def new_period(
         writer.frame("persons", pl.DataFrame({"person_id": persons.cast(pl.String)}))
     if data is not None:
         write_responses(writer, data)
-    return NewPeriod(calibration, read_factors(reader), shelf, {**calibrated, **writer.files})
+    return NewPeriod(calibration, read_factors(reader), shelf, {**calibrated, **writer.files}, spec)
 
 
 def check_calibration(calibration: Calibration, spec: Spec) -> None:
@@ -168,21 +186,26 @@ def check_item_draws(where: str, ids: tuple[str, ...], xi: npt.NDArray[np.float3
             raise DataError(f"{where}: draws of {len(found)} items {what.format(first_few(found))}")
 
 
-def _answered_items(calibration: Calibration) -> pl.DataFrame:
-    """Items of the calibration with their number of responses."""
+def _answered_items(calibration: Calibration, spec: Spec) -> pl.DataFrame:
+    """Items of the calibration with their number of responses, and whether their chains agree."""
     schema = {"item_id": pl.String, "group": pl.String, "dimension": pl.String, "n_responses": pl.Int64}
     rows = [
         (item, name, group.dimension, int(n))
         for name, group in calibration.groups.items()
         for item, n in zip(group.item_ids, group.n_responses, strict=True)
     ]
-    return pl.DataFrame(rows, schema=schema, orient="row")
+    table = pl.DataFrame(rows, schema=schema, orient="row")
+    return table.with_columns(pl.Series("converged", _converged_items(calibration, spec)))
+
+
+def _converged_items(calibration: Calibration, spec: Spec) -> npt.NDArray[np.bool_]:
+    return np.concatenate([good_items(group, spec.calibration) for group in calibration.groups.values()])
 
 
 def _listed_items(calibration: Calibration, spec: Spec, items: Table | None) -> pl.DataFrame:
     """Items of the item table with the columns the formulas read; without a table, the calibrated items."""
     if items is None:
-        return _answered_items(calibration).select("item_id", "group")
+        return _answered_items(calibration, spec).select("item_id", "group")
     found = Findings("items")
     table = read_items(items, spec, found)
     found.stop_if_bad()

@@ -115,8 +115,16 @@ class Periods:
         return self.reader(period).json("coding")
 
     def calibrated(self, period: str) -> pl.DataFrame:
-        """item_id, group, dimension and n_responses of the items of its calibration."""
+        """item_id, group, dimension, n_responses and converged of the items of its calibration."""
         return adjust_table(self.reader(period).frame("answered"), self.adjustment(period))
+
+    def unconverged(self, period: str) -> list[str]:
+        """Items whose chains did not agree in the period: all of them where the period itself has not converged."""
+        info = self.entries[period].info
+        if info.get("converged", True) and not info.get("n_unconverged"):
+            return []
+        table = self.calibrated(period)
+        return (table.filter(~pl.col("converged")) if info.get("converged", True) else table)["item_id"].to_list()
 
     def listed(self, period: str) -> pl.DataFrame:
         """The item table it came with: item_id, group and the features its formulas read."""

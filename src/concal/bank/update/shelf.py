@@ -24,7 +24,7 @@ from concal.bank.store.locks import FileLock
 from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
-from concal.calibrate.checkpoint import ENGINE
+from concal.calibrate.checkpoint import ENGINE, NOT_IN_THE_DRAWS
 from concal.data.period import PeriodData
 from concal.errors import BankError
 from concal.spec import Spec
@@ -39,7 +39,7 @@ def fingerprint(data: PeriodData, spec: Spec, seed: int, engine: str) -> str:
         "populations": data.populations,
         "seed": seed,
         "engine": [engine, ENGINE, concal.__version__],
-        "calibration": spec.calibration.model_dump(mode="json", exclude={"threads"}),
+        "calibration": spec.calibration.model_dump(mode="json", exclude=NOT_IN_THE_DRAWS),
         "groups": {name: group.model_dump(mode="json") for name, group in spec.groups.items()},
         "persons": data.person_ids.to_list(),
         "items": {name: [group.item_ids, group.features, group.coding] for name, group in data.groups.items()},

@@ -10,7 +10,17 @@ from concal.report.printed import cell, printed, with_moments
 from concal.report.section import Section
 from concal.report.view import View
 
-_PERIODS = ("period", "reference", "n_items", "n_responses", "n_persons", "engine", "converged", "added")
+_PERIODS = (
+    "period",
+    "reference",
+    "n_items",
+    "n_responses",
+    "n_persons",
+    "engine",
+    "converged",
+    "n_unconverged",
+    "added",
+)
 
 
 def section(view: View, block: Block) -> Section:

@@ -85,7 +85,7 @@ def movers(drift: pl.DataFrame, place: Mapping[str, int]) -> dict[str, list[str]
 
 def flags(view: View) -> dict[str, tuple[str, ...]]:
     """What is worth knowing about single items, in words."""
-    found: dict[str, list[str]] = {}
+    found = {item: [f"not converged in {periods}"] for item, periods in view.bank.unconverged().items()}
     for group in view.consensus.groups.values():
         for item, source in zip(group.item_ids, group.source.tolist(), strict=True):
             if source == "fallback":

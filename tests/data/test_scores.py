@@ -1,0 +1,98 @@
+"""Scores on the edge and scores out of a maximum: what is taken, what is refused, and with which remedy."""
+
+import numpy as np
+import polars as pl
+import pytest
+
+from concal.data.check import check_period
+from concal.errors import DataError
+from concal.spec import Spec
+
+
+def spec_of(model: str, **options) -> Spec:
+    group = {"model": model, "dimension": "x", **options}
+    return Spec.parse({"bank": {"dimensions": ["x"]}, "groups": {"g": group}, "data": {"few_responses": 0}})
+
+
+def answers(*scores: float, item: str = "a") -> pl.DataFrame:
+    return pl.DataFrame(
+        {"person_id": [f"p{k}" for k in range(len(scores))], "item_id": [item] * len(scores), "score": scores}
+    )
+
+
+A = pl.DataFrame({"item_id": ["a"]})
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "given", "taken"),
+    [
+        ("ordered_beta", {"max_score": 100}, [0.0, 35.0, 100.0], [0.0, 0.35, 1.0]),
+        ("beta", {"max_score": 112}, [1.0, 56.0, 111.0], [1 / 112, 0.5, 111 / 112]),
+        ("2pl", {"max_score": 4}, [0.0, 4.0], [0.0, 1.0]),
+        ("gpcm", {"max_score": 100, "categories": 5}, [0.0, 25.0, 50.0, 75.0, 100.0], [0.0, 1.0, 2.0, 3.0, 4.0]),
+        ("grm", {"max_score": 9, "categories": 4}, [0.0, 3.0, 6.0, 9.0], [0.0, 1.0, 2.0, 3.0]),
+    ],
+)
+def test_scores_out_of_a_declared_maximum(model, options, given, taken):
+    checked = check_period(answers(*given), A, spec_of(model, **options))
+    np.testing.assert_array_equal(checked.data.groups["g"].score, taken)
+
+
+def test_a_maximum_of_the_item_comes_before_the_groups():
+    table = pl.DataFrame({"item_id": ["a", "b", "c"], "max_score": [10.0, None, 4.0]})
+    rows = pl.concat([answers(5.0, item="a"), answers(50.0, item="b"), answers(1.0, item="c")])
+    checked = check_period(rows, table, spec_of("ordered_beta", max_score=100))
+    assert dict(zip("abc", checked.data.groups["g"].score, strict=True)) == {"a": 0.5, "b": 0.5, "c": 0.25}
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "table", "given", "message"),
+    [
+        (
+            "beta",
+            {},
+            A,
+            [0.0, 0.5, 1.0, 0.0],
+            r'3 scores.*strictly between.*2 are exactly 0 and 1 exactly 1: model = "o',
+        ),
+        ("beta", {}, A, [0.0, 35.0], r"the largest is 35: points or percent need their maximum declared \(max_score"),
+        ("ordered_beta", {}, A, [35.0, 80.0], r"from 0 to 1.*the largest is 80.*max_score"),
+        ("ordered_beta", {"max_score": 50}, A, [35.0, 80.0], "1 score must be a number from 0 to 1: 1.6"),
+        ("2pl", {"max_score": 4}, A, [0.0, 2.0], "1 score must be 0 or 1: 0.5"),
+        ("gpcm", {"categories": 5}, A.with_columns(max_score=3.0), [1.0], "1 item with a max_score that does not fit"),
+        (
+            "2pl",
+            {},
+            A.with_columns(max_score=pl.lit("ten")),
+            [1.0],
+            "1 item whose max_score is not a number above 0: 'a'",
+        ),
+        ("2pl", {}, A.with_columns(max_score=0.0), [1.0], "max_score is not a number above 0"),
+    ],
+)
+def test_refusals_name_the_remedy(model, options, table, given, message):
+    with pytest.raises(DataError, match=message):
+        check_period(answers(*given), table, spec_of(model, **options))
+
+
+@pytest.mark.parametrize(
+    ("given", "doubt"),
+    [
+        ([0.2, 0.5], 'no score of exactly 0 or 1: the cut points rest on their priors, model = "beta" would do'),
+        ([0.0, 0.5], "no score of exactly 1: its cut point rests on its prior"),
+        ([0.4, 1.0], "no score of exactly 0: its cut point rests on its prior"),
+        ([0.0, 0.5, 1.0], None),
+    ],
+)
+def test_ends_that_nobody_reached_are_doubted(given, doubt):
+    found = check_period(answers(*given), A, spec_of("ordered_beta")).warnings
+    assert [w.split(": ", 1)[1] for w in found if "exactly" in w] == ([doubt] if doubt else [])
+
+
+def test_common_examinees_are_said_not_to_link():
+    spec = spec_of("2pl")
+    rows = pl.concat([answers(0.0, 1.0), answers(1.0, 1.0, 0.0, item="b")])
+    table = pl.DataFrame({"item_id": ["a", "b"]})
+    earlier = {"Q1": {"x": ["c", "d"]}}
+    with pytest.raises(DataError, match="1 examinee in common do not help: periods are linked by the items they share"):
+        check_period(rows, table, spec, period="Q2", earlier_persons=["p0"], earlier_items=earlier)
