@@ -34,7 +34,9 @@ class BankSpec(_Section):
 class GroupSpec(_Section):
     """One item group: a task type with its response model and its population model."""
 
-    model: str = Field(description="Response model: 2pl, 3pl, gpcm, grm, beta, ordered_beta or one that was added.")
+    model: str = Field(
+        description="Response model: 1pl, 2pl, 3pl, gpcm, grm, beta, ordered_beta or one that was added."
+    )
     dimension: str = Field(description="The latent dimension the group's items load on.")
     categories: int | None = Field(default=None, ge=2, le=64, description="Number of score categories (gpcm, grm).")
     max_score: float | None = Field(
@@ -43,6 +45,10 @@ class GroupSpec(_Section):
         description="What scores are out of (100 for percent, points of a task); a column max_score in the item table "
         "says it item by item. Default: the response model's own maximum.",
     )
+    slopes: Literal["free", "equal"] | None = Field(
+        default=None,
+        description="free: every item its own slope (the default); equal: one for all items of the group, as in 1pl.",
+    )
     features: str = Field(
         default="~ 1", description="Formula of the item features that predict xi; the intercept is implied."
     )
@@ -50,7 +56,7 @@ class GroupSpec(_Section):
     @property
     def response_model(self) -> ResponseModel:
         """The response model as an object."""
-        return make_model(self.model, self.categories)
+        return make_model(self.model, self.categories, self.slopes)
 
 
 class DataSpec(_Section):
@@ -257,9 +263,10 @@ class Spec(_Section):
                 hint = nearest(group.dimension, self.bank.dimensions)
                 yield f"{path}.dimension: {group.dimension!r} is not one of bank.dimensions{hint}"
             try:
-                make_model(group.model, group.categories)
+                make_model(group.model, group.categories, group.slopes)
             except SpecError as error:
-                yield f"{path}.{'model' if 'unknown' in str(error) else 'categories'}: {error}"
+                what = "model" if "unknown" in str(error) else "slopes" if "slopes" in str(error) else "categories"
+                yield f"{path}.{what}: {error}"
             try:
                 parse_formula(group.features)
             except SpecError as error:

@@ -79,7 +79,7 @@ def _draw_log_scale(
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.dim != dim or g.guide is not None:
             continue
-        k, p = g.design.X.shape[1], g.p
+        k, p = g.design.X.shape[1], g.free.size
         linear = linear + k + (p + 1) - (NU + 2 * p)
         square = square + tau * (s.beta[:, 0] ** 2).sum(axis=0)
         inverse = inverse + NU / s.sd_mixing[:, 0] * np.linalg.inv(s.sigma)[:, 0, 0]

@@ -74,6 +74,8 @@ def guide_period(data: PeriodData, known: Mapping[str, KnownGroup]) -> PeriodDat
 
 
 def _same_form(group: GroupData, known: KnownGroup) -> bool:
+    if group.model.shared:
+        return False  # priors one by one would give items slopes of their own
     same: Any = (group.model, group.dimension, group.features, group.coding)
     return bool(same == (known.model, known.dimension, known.features, known.coding))
 

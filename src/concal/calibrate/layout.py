@@ -56,6 +56,11 @@ class GroupLayout:
         return len(self.model.parameters)
 
     @cached_property
+    def free(self) -> npt.NDArray[np.intp]:
+        """Coordinates every item has its own number of; the others are the group's (`ResponseModel.shared`)."""
+        return np.array([c for c in range(self.p) if c not in self.model.shared], dtype=np.intp)
+
+    @cached_property
     def guide_precision(self) -> Array:
         """Precisions of the guide's priors, (items, p, p)."""
         assert self.guide is not None

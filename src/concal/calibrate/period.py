@@ -149,7 +149,9 @@ def _population_diagnostics(
 ) -> tuple[dict[str, float], dict[str, float]]:
     names = population_names(layout, features)
     found = diagnose(np.stack(trace.population, axis=1), kinds=("rhat", "ess_bulk"))
-    return dict(zip(names, found.rhat.tolist(), strict=True)), dict(zip(names, found.ess_bulk.tolist(), strict=True))
+    told = np.isfinite(found.rhat)  # what belongs to the group has no spread to judge
+    kept = [name for name, yes in zip(names, told, strict=True) if yes]
+    return dict(zip(kept, found.rhat[told], strict=True)), dict(zip(kept, found.ess_bulk[told], strict=True))
 
 
 def _convergence(

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.layout import GroupLayout, Layout
-from concal.calibrate.state import GroupState, State
+from concal.calibrate.state import GroupState, State, pinned
 from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
@@ -37,6 +37,7 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
     what two cost.
     """
     design, k, p = g.design, g.design.X.shape[1], g.p
+    kept = s.beta[0, list(g.model.shared)].copy()  # of the group: `concal.calibrate.shared` moves them
     rotated = design.vectors.T @ (design.X.T @ s.xi.reshape(g.n_items, -1))
     values, Q = np.linalg.eigh(np.linalg.inv(s.sigma))  # (LANES, p), (LANES, p, p)
     target = np.moveaxis(rotated.reshape(k, p, LANES), 2, 0) @ Q  # (LANES, k, p)
@@ -46,18 +47,31 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
     back = np.swapaxes(Q, 1, 2)
     s.beta_mean = np.ascontiguousarray(np.moveaxis(design.vectors @ (mean @ back), 0, 2))
     s.beta = np.ascontiguousarray(np.moveaxis(design.vectors @ (drawn @ back), 0, 2))
+    s.beta[0, list(g.model.shared)] = s.beta_mean[0, list(g.model.shared)] = kept
     s.mean = (design.X @ s.beta.reshape(k, -1)).reshape(s.xi.shape)
 
 
 def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:
     """Sigma given items and beta, then the half-t scales."""
-    residual = np.ascontiguousarray(np.moveaxis(s.xi - s.mean, 2, 0))
+    free = g.free
+    residual = np.ascontiguousarray(np.moveaxis((s.xi - s.mean)[:, free], 2, 0))
     scatter = np.swapaxes(residual, 1, 2) @ residual
-    p, A = g.p, np.array(g.model.prior.sd)
-    psi = scatter + 2.0 * NU * _diagonal(1.0 / s.sd_mixing)
-    s.sigma = inverse_wishart(NU + p - 1.0 + g.n_items, psi, rng)
-    rate = NU * np.diagonal(np.linalg.inv(s.sigma), axis1=1, axis2=2) + 1.0 / A**2
-    s.sd_mixing = rate / rng.standard_gamma((NU + p) / 2.0, size=rate.shape)
+    p, A = free.size, np.array(g.model.prior.sd)[free]
+    psi = scatter + 2.0 * NU * _diagonal(1.0 / s.sd_mixing[:, free])
+    block = inverse_wishart(NU + p - 1.0 + g.n_items, psi, rng)
+    s.sigma = among(g, block)
+    rate = NU * np.diagonal(np.linalg.inv(block), axis1=1, axis2=2) + 1.0 / A**2
+    s.sd_mixing = s.sd_mixing.copy()
+    s.sd_mixing[:, free] = rate / rng.standard_gamma((NU + p) / 2.0, size=rate.shape)
+
+
+def among(g: GroupLayout, block: Array) -> Array:
+    """Sigma of all coordinates from that of the items' own."""
+    if block.shape[-1] == g.p:
+        return block
+    sigma = pinned(np.zeros((*block.shape[:-2], g.p, g.p)), g.model)
+    sigma[..., g.free[:, None], g.free] = block
+    return sigma
 
 
 def draw_abilities(layout: Layout, state: State, sums: Array, rng: np.random.Generator) -> None:

@@ -17,6 +17,7 @@ from concal.calibrate.expansion import expand
 from concal.calibrate.guide import draw_links
 from concal.calibrate.layout import Layout
 from concal.calibrate.population import draw_abilities, draw_group
+from concal.calibrate.shared import move_shared
 from concal.calibrate.state import initial_state
 from concal.calibrate.sweep import UnitSteps
 from concal.calibrate.trace import Trace
@@ -86,6 +87,7 @@ class Sampler:
             for g, s in zip(self.layout.groups, state.groups, strict=True):
                 draw_group(g, s, self.spec.tau, rng)  # of a guided group only to be reported
             draw_links(self.layout, state, rng)
+            move_shared(steps, state, [self.spec.tau] * len(state.groups), rng)
             if not starting:
                 self.item_transport.move(state, steps, rng, adapting=adapting)
         steps.refresh(state)

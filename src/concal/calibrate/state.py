@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.response import ResponseModel
 from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
@@ -74,6 +75,25 @@ def jacobian(group: GroupLayout, xi: Array) -> Array:
         return np.ascontiguousarray(np.moveaxis(group.model.extras_jacobian(np.moveaxis(xi, 1, 2)), 1, 3))
 
 
+PINNED = 1e-10
+"""Variance, for the steps of single items, of a coordinate that belongs to the group; `pin` makes it exactly zero."""
+
+
+def pinned(sigma: Array, model: ResponseModel) -> Array:
+    """Sigma (..., p, p) without the spread of coordinates that belong to the group."""
+    out = np.array(sigma)
+    for c in model.shared:
+        out[..., c, :] = out[..., :, c] = 0.0
+        out[..., c, c] = PINNED
+    return out
+
+
+def pin(g: GroupLayout, s: GroupState) -> None:
+    """Put every item's share of a group's coordinate where the group has it."""
+    for c in g.model.shared:
+        s.xi[:, c] = s.mean[:, c] = s.beta[0, c]
+
+
 def initial_state(layout: Layout, seed: int) -> State:
     """Abilities at zero, items scattered around the prior's centre: different in every chain."""
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
@@ -89,7 +109,13 @@ def initial_state(layout: Layout, seed: int) -> State:
         if g.guide is not None:
             mean = np.repeat(g.guide.mean[:, :, None], LANES, axis=2)
             xi = xi - centre[None, :, None] + mean
-        groups.append(GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, kernel_parameters(g, xi)))
+        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, kernel_parameters(g, xi))
+        for c in g.model.shared:
+            s.beta[0, c] += 0.3 * sd[c] * rng.standard_normal(LANES)
+            s.sigma = pinned(s.sigma, g.model)
+        pin(g, s)
+        s.par = kernel_parameters(g, s.xi)
+        groups.append(s)
     M, D = len(layout.populations), layout.D
     theta = (0.1 * rng.standard_normal((layout.n_persons, D, LANES))).astype(np.float32)
     R = np.broadcast_to(np.eye(D), (M, LANES, D, D)).copy()

@@ -12,7 +12,7 @@ from concal.calibrate import kernels
 from concal.calibrate.guide import prior_precision
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.moments import MomentSums
-from concal.calibrate.state import State, jacobian, kernel_parameters
+from concal.calibrate.state import State, jacobian, kernel_parameters, pin
 from concal.calibrate.workers import Workers
 from concal.response.lanes import LANES
 
@@ -147,6 +147,8 @@ class UnitSteps:
         proposed = dict(enumerate(proposal))
         new_par, new_jacobians = self.parameters(proposed), self.jacobians(proposed)
         self.workers.map(accept, tasks)
+        for g, s in zip(groups, states, strict=True):
+            pin(g, s)
 
     def _prior(self, k: int, state: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
         """Precisions of a group's item priors, and which of them each item has: one for all, or (guided) its own."""

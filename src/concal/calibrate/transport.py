@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from concal.calibrate import kernels
 from concal.calibrate.layout import GroupLayout, Layout
-from concal.calibrate.population import NU, correlation_from_z, z_from_correlation
-from concal.calibrate.state import GroupState, State
+from concal.calibrate.population import NU, among, correlation_from_z, z_from_correlation
+from concal.calibrate.state import GroupState, State, pin
 from concal.calibrate.sweep import UnitSteps, accumulators
 from concal.calibrate.triangle import lower
 from concal.response.lanes import LANES
@@ -117,7 +117,7 @@ class ItemTransport:
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.references = [Reference(g.p * (g.p + 1) // 2) for g in layout.groups]
+        self.references = [Reference(g.free.size * (g.free.size + 1) // 2) for g in layout.groups]
         self.sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
@@ -132,7 +132,7 @@ class ItemTransport:
         if adapting:
             for k in free:
                 g, s = self.layout.groups[k], state.groups[k]
-                self.references[k].history.append(pack(s.sigma))
+                self.references[k].history.append(pack(own_block(g, s.sigma)))
                 self.sketches[k].see(s.xi)
                 if len(self.references[k].history) % LEARN_EVERY == 0:
                     self._learn(k, g, s, state, steps)
@@ -187,6 +187,7 @@ class ItemTransport:
             yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
             states[k].xi = np.where(yes, new.xi, states[k].xi)
             states[k].sigma = np.where(yes[:, None, None], new.sigma, states[k].sigma)
+            pin(groups[k], states[k])
             steps.item_ll[k] = np.where(yes, new.ll, steps.item_ll[k])
             accepted.append(yes)
         return accepted
@@ -196,14 +197,16 @@ class SigmaProposal:
     """A proposed Sigma for every lane, with the part of the log acceptance ratio that no item enters."""
 
     def __init__(self, g: GroupLayout, s: GroupState, reference: Reference, rng: np.random.Generator) -> None:
-        phi = pack(s.sigma)
+        phi, p = pack(own_block(g, s.sigma)), g.free.size
         new_phi, ratio = reference.propose(phi, rng)
-        diagonal = _lower(g.p)[2]
+        diagonal = _lower(p)[2]
         absurd = np.abs(new_phi[:, diagonal]).max(axis=1) > LARGEST_LOG_SD  # would be singular in float64: stay
         new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
-        self.sigma = unpack(new_phi, g.p)
+        self.sigma = among(g, unpack(new_phi, p))
         inverse, new_inverse = np.linalg.inv(s.sigma), np.linalg.inv(self.sigma)
-        ratio = ratio + log_density(new_phi, new_inverse, s.sd_mixing) - log_density(phi, inverse, s.sd_mixing)
+        mixing = s.sd_mixing[:, g.free]
+        ratio = ratio + log_density(new_phi, own_block(g, new_inverse), mixing)
+        ratio = ratio - log_density(phi, own_block(g, inverse), mixing)
         # log|Sigma| / 2 per item
         self.log_ratio = ratio - g.n_items * (new_phi[:, diagonal] - phi[:, diagonal]).sum(axis=1)
         self.old_precision, self.precision = _lanes_last(inverse), _lanes_last(new_inverse)
@@ -283,6 +286,11 @@ class AbilityTransport:
         steps.workers.map(lambda chunk: kernels.take_lanes(state.theta, moved, flags, *chunk), layout.person_chunks)
         state.R[0] = np.where(yes[:, None, None], R, state.R[0])
         return yes
+
+
+def own_block(g: GroupLayout, sigma: npt.NDArray[np.floating]) -> Array:
+    """The part of Sigma, or of its inverse, that speaks of the items' own coordinates."""
+    return np.ascontiguousarray(sigma[:, g.free[:, None], g.free], dtype=np.float64)
 
 
 def pack(sigma: Array) -> Array:

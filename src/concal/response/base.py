@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
+Slopes = Literal["free", "equal"]
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class PopulationPrior:
     sd: tuple[float, ...]
 
 
+@dataclass(frozen=True)
 class ResponseModel(ABC):
     """One response format: how a score comes about from eta = a (theta - d) and the item's extras.
 
@@ -48,6 +50,7 @@ class ResponseModel(ABC):
 
     name: ClassVar[str]
     polytomous: ClassVar[bool] = False  # takes a number of categories
+    slopes: Slopes = field(default="free", kw_only=True)  # every item's own, or one for the group
 
     @property
     @abstractmethod
@@ -58,6 +61,11 @@ class ResponseModel(ABC):
     def parameters(self) -> tuple[str, ...]:
         """Names of all coordinates of xi, ``("d", "log_a", *extras)``."""
         return ("d", "log_a", *self.extras)
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """Coordinates of xi that belong to the group: the same number for each of its items."""
+        return (1,) if self.slopes == "equal" else ()
 
     @property
     @abstractmethod

@@ -15,7 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any, NamedTuple, TypeVar
 
 from concal.errors import SpecError
-from concal.response.base import ResponseModel
+from concal.response.base import ResponseModel, Slopes
 
 Kernel = Callable[..., Any]
 Model = TypeVar("Model", bound=ResponseModel)
@@ -28,6 +28,15 @@ _BUILT_IN = {
     "beta": "concal.response.beta:Beta",
     "ordered_beta": "concal.response.ordered_beta:OrderedBeta",
 }
+
+
+_SHORT: dict[str, tuple[str, Slopes]] = {"1pl": ("2pl", "equal")}
+"""Names for a model with an option of the group."""
+_ELSEWHERE = {
+    "rasch": 'use "1pl": the same model, with abilities in units of their SD (a times theta is in logits)',
+    "pcm": 'use "gpcm" with slopes = "equal"',
+}
+"""Models other programs have, and what they are here."""
 
 
 class Kernels(NamedTuple):
@@ -94,18 +103,23 @@ def model_class(name: str) -> type[ResponseModel]:
             if not (isinstance(loaded, type) and issubclass(loaded, ResponseModel)):
                 raise SpecError(f"entry point {entry.name!r} = {entry.value!r} is not a ResponseModel")
             return loaded
-    near = get_close_matches(name, model_names(), n=1)
+    near = get_close_matches(name, [*model_names(), *_SHORT], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
+    if name.lower() in _ELSEWHERE:
+        hint = f"; {_ELSEWHERE[name.lower()]}"
     raise SpecError(f"unknown response model {name!r}; known: {', '.join(model_names())}{hint}")
 
 
-def make_model(name: str, categories: int | None = None) -> ResponseModel:
-    """An instance; `categories` exactly where the model is polytomous."""
-    cls = model_class(name)
+def make_model(name: str, categories: int | None = None, slopes: Slopes | None = None) -> ResponseModel:
+    """An instance; `categories` exactly where the model is polytomous, `slopes` where they are not every item's own."""
+    full, implied = _SHORT.get(name, (name, "free"))
+    if name in _SHORT and slopes not in (None, implied):
+        raise SpecError(f"response model {name!r} has {implied} slopes; slopes = {slopes!r} is model {full!r}")
+    cls, option = model_class(full), slopes or implied
     if cls.polytomous:
         if categories is None:
             raise SpecError(f"response model {name!r} needs the number of categories")
-        return cls(categories)  # type: ignore[call-arg]
+        return cls(categories, slopes=option)  # type: ignore[arg-type, misc]
     if categories is not None and categories != cls().n_categories:
         raise SpecError(f"response model {name!r} takes no categories, but categories = {categories} was given")
-    return cls()
+    return cls(slopes=option)

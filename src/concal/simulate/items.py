@@ -148,6 +148,8 @@ def _draw_group(
     correlation[0, 1] = correlation[1, 0] = 0.2
     covariance = sd[:, None] * correlation * sd
     xi = X @ beta + rng.normal(size=(n, sd.size)) @ np.linalg.cholesky(covariance).T
+    for c in model.shared:
+        xi[:, c] = (X @ beta)[:, c].mean()
     group = Group(
         name, dimensions.index(spec.dimension), model, table["item_id"].to_list(), xi, features, beta, covariance
     )

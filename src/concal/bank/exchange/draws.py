@@ -132,6 +132,11 @@ def _group(
     rng: np.random.Generator,
 ) -> GroupDraws:
     model = group.response_model
+    if model.shared:
+        raise DataError(
+            f"group {name!r} has equal slopes, and draws or estimates from elsewhere are not taken for such a group; "
+            'add its responses, or give it slopes = "free"'
+        )
     xi = _item_draws(name, model.parameters, draws)
     if xi.shape[2] != len(ids):
         raise DataError(f"xi_{name} has {xi.shape[2]} items, but {len(ids)} item ids were given")

@@ -14,6 +14,7 @@ from concal.combine.analytic.items import item_posterior
 from concal.combine.analytic.population import Population
 from concal.combine.analytic.totals import Totals
 from concal.combine.result import Consensus, GroupConsensus
+from concal.combine.shared import with_group_slope
 
 Array = npt.NDArray[np.float64]
 
@@ -46,8 +47,13 @@ def combine_group(group: GroupEvidence, wobble: Array) -> GroupConsensus:
     """Posteriors of a group's items; the wobble of the reference's metric, which they share, comes on top."""
     mean, covariance = group.prior_mean.copy(), group.prior_covariance.copy()
     seen = group.answered
-    mean[seen], covariance[seen] = item_posterior(group.Q[seen], group.h[seen], mean[seen], covariance[seen])
+    own = group.item_prior_covariance[seen]
+    mean[seen], covariance[seen] = item_posterior(group.Q[seen], group.h[seen], mean[seen], own)
     P = metric.location_patterns(mean[seen, 0], mean.shape[1])
+    if group.model.shared:  # the reference's unit and the group's slope are one thing: its uncertainty counts once
+        slope = float(group.population.beta[0, 1])
+        variance = max(float(group.population.beta_covariance[1, 1] - wobble[0, 0]), 0.0)
+        mean[seen], covariance[seen] = with_group_slope(group.model, mean[seen], covariance[seen], slope, variance)
     covariance[seen] += P @ wobble @ np.swapaxes(P, 1, 2)
     return group_consensus(group, mean, covariance, group.population)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.state import pinned
 from concal.combine.analytic.population import Population, consensus_population
 from concal.combine.analytic.totals import FormTotals
 from concal.combine.gaussian import inverse, times
@@ -58,6 +59,11 @@ class GroupEvidence:
     population: Population
     hyperprior: Array
     warnings: tuple[str, ...] = ()
+
+    @property
+    def item_prior_covariance(self) -> Array:
+        """Spread of the items around their prediction; none in what belongs to the group."""
+        return pinned(self.prior_covariance, self.model)
 
     @property
     def answered(self) -> npt.NDArray[np.bool_]:

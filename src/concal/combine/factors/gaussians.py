@@ -33,6 +33,7 @@ from concal.combine.gaussian import (
     symmetric,
     times,
 )
+from concal.combine.shared import with_own_spread
 
 Array = npt.NDArray[np.float64]
 FLOOR = 0.01
@@ -77,7 +78,7 @@ def from_draws(group: GroupDraws, own: PhiMoments, ess: Array, wobble: Array) ->
     """The same from the draws alone; `ess` (items,) is their effective number."""
     n, p = own.mean.shape
     gradient, cross = np.empty((n, p)), np.empty((n, p, p))
-    omega, beta = inverse(group.flat("sigma")), group.flat("beta")
+    omega, beta = inverse(with_own_spread(group.model, group.flat("sigma"))), group.flat("beta")
     for block, phi in phi_blocks(group):
         g = _prior_gradient(group, block, phi, omega, beta)
         gradient[block] = -g.mean(axis=2)

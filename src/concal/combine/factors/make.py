@@ -13,6 +13,7 @@ from concal.combine.factors.period import GroupFactors, PeriodFactors
 from concal.combine.factors.population import population_moments
 from concal.combine.factors.remainder import fit_remainder
 from concal.combine.factors.wobble import metric_wobble
+from concal.combine.shared import with_own_spread
 
 Array = npt.NDArray[np.float64]
 
@@ -58,7 +59,7 @@ def _group_factors(
             tables |= {"dQ": np.where(seen[:, None, None], dQ, 0.0), "dh": np.where(seen[:, None], dh, 0.0)}
     else:
         Q, gradient, centre, _ = from_draws(group, phi, effective_draws(group, group.n_draws, warnings), C)
-    Q, h = finish(Q, gradient, centre, population.sigma, seen)
+    Q, h = finish(Q, gradient, centre, with_own_spread(group.model, population.sigma), seen)
     return GroupFactors(
         name=group.name,
         dimension=group.dimension,

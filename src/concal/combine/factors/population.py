@@ -9,6 +9,7 @@ import numpy.typing as npt
 from scipy.linalg import solve_triangular
 
 from concal.calibrate.result import GroupDraws
+from concal.calibrate.state import PINNED, pinned
 from concal.combine.gaussian import effective_covariance_draws, inverse, log_cholesky, symmetric
 from concal.errors import DataError
 
@@ -88,10 +89,33 @@ def population_moments(group: GroupDraws, hyperprior: Array) -> PopulationMoment
     (only the latter has sampling error). With plain draws their covariance is shrunk in the metric of the conditional
     covariance.
     """
-    p, F = len(group.model.parameters), len(group.features)
+    if group.model.shared:
+        return _with_shared(group, hyperprior)
     averaged = group.beta_mean is not None
     beta, sigma = group.flat("beta_mean" if averaged else "beta"), group.flat("sigma")
-    s = beta.shape[0]
+    return _moments(group, hyperprior, beta, sigma, averaged)
+
+
+def _with_shared(group: GroupDraws, hyperprior: Array) -> PopulationMoments:
+    """Coordinates that belong to the group have an intercept and nothing else: its draws' mean and variance."""
+    p, F = len(group.model.parameters), len(group.features)
+    free = [c for c in range(p) if c not in group.model.shared]
+    averaged = group.beta_mean is not None
+    beta, sigma = group.flat("beta_mean" if averaged else "beta"), group.flat("sigma")
+    own = _moments(group, hyperprior, beta[:, :, free], sigma[:, free][:, :, free], averaged)
+    b, V, precision = np.zeros((F, p)), np.eye(F * p) * PINNED, np.eye(F * p) / PINNED
+    at = np.array([f * p + c for f in range(F) for c in free])
+    b[:, free], V[np.ix_(at, at)], precision[np.ix_(at, at)] = own.b, own.V, own.precision
+    for c in group.model.shared:
+        b[0, c], V[c, c] = beta[:, 0, c].mean(), beta[:, 0, c].var(ddof=1)
+        precision[c, c] = 1.0 / V[c, c]
+    whole = pinned(np.zeros((p, p)), group.model)
+    whole[np.ix_(free, free)] = own.sigma
+    return PopulationMoments(b, V, precision, whole, log_cholesky(pinned(sigma, group.model)).mean(axis=0))
+
+
+def _moments(group: GroupDraws, hyperprior: Array, beta: Array, sigma: Array, averaged: bool) -> PopulationMoments:
+    s, F, p = beta.shape
     flat = beta.reshape(s, F * p)
     b = flat.mean(axis=0)
     n_effective = float(effective_covariance_draws(s, np.array(_population_ess(group, s))))

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.calibrate.layout import GroupLayout
-from concal.calibrate.state import GroupState, kernel_parameters
+from concal.calibrate.state import GroupState, kernel_parameters, pin
 from concal.calibrate.workers import Workers, available_cores
 from concal.combine.analytic.consensus import group_consensus
 from concal.combine.analytic.forms import GroupEvidence, NewItems, unite_forms
@@ -138,7 +138,7 @@ def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals)
     workers, found = Workers(available_cores()), []
     try:
         for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
-            prior = group.prior_mean[table.rows], group.prior_covariance[table.rows]
+            prior = group.prior_mean[table.rows], group.item_prior_covariance[table.rows]
             known = item_posterior(group.Q[table.rows], group.h[table.rows], *prior)
             for _ in range(SETTLING):
                 factors.relocate(k, *known, link[g.dim], workers)
@@ -179,8 +179,12 @@ def _start(
         beta = np.repeat(beta[:, :, None], LANES, axis=2)
         sigma = np.repeat(group.population.sigma[None], LANES, axis=0)
         mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(xi.shape)
-        par = kernel_parameters(g, xi)
-        groups.append(GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, par))
+        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, kernel_parameters(g, xi))
+        for c in g.model.shared:
+            s.beta[0, c] += np.sqrt(group.population.beta_covariance[c, c]) * rng.standard_normal(LANES)
+        pin(g, s)
+        s.par = kernel_parameters(g, s.xi)
+        groups.append(s)
     spread = np.stack([_root(C) for C in totals.link_covariance.reshape(-1, 2, 2)]).reshape(
         totals.link_covariance.shape
     )

@@ -223,7 +223,7 @@ class LinkSteps:
 
 def _population_density(g: GroupLayout, s: GroupState, tau: float, log_s: Array) -> Array:
     """A group's terms along log s: hyperpriors of beta and Sigma, and the volume of beta and Sigma."""
-    k, p = g.design.X.shape[1], g.p
+    k, p = g.design.X.shape[1], g.free.size
     e = np.exp(log_s)
     inverse = NU / s.sd_mixing[:, 0] * np.linalg.inv(s.sigma)[:, 0, 0]
     value = (k + (p + 1) - (NU + 2 * p)) * log_s - 0.5 * tau * (s.beta[:, 0] ** 2).sum(axis=0) * e * e

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.population import draw_group
+from concal.calibrate.shared import move_shared
 from concal.calibrate.sweep import UnitSteps
 from concal.calibrate.transport import ItemTransport
 from concal.calibrate.workers import Workers, available_cores
@@ -122,6 +123,7 @@ class JointSampler:
         steps.items(state)
         for g, s, tau in zip(self.layout.groups, state.groups, self.taus, strict=True):
             draw_group(g, s, tau, rng)
+        move_shared(steps, state, self.taus, rng)
         self.transport.move(state, steps, rng, adapting=adapting)  # type: ignore[arg-type]
         self.links.move_metric(state, self.taus, rng)
         steps.refresh(state)
