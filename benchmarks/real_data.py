@@ -1,4 +1,4 @@
-"""Consensus against the pooled fit on real responses: the tables of "Real responses" in docs/evidence/validation_tables.md.
+"""Consensus against the pooled fit on real responses: tables of docs/evidence/validation_tables.md.
 
     python benchmarks/real_data.py DATASET --data FOLDER --out FOLDER [--no-pooled]
 
