@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 QUICK = {
     "bank": ["--items", "500", "--periods", "2", "10"],
     "check_rows": ["1000000"],
+    "cluster": ["--responses", "30000", "--periods", "2"],
     "consensus": ["--items", "5000", "--periods", "2", "5"],
     "diagnostics": ["--parameters", "10000"],
     "engine": ["--quick"],
@@ -27,6 +28,7 @@ QUICK = {
     "pooled_agreement": ["--design", "tiny", "--draws", "800"],
     "response_cost": ["--persons", "2000", "--items", "200", "--repeat", "3"],
     "sbc": ["--quick"],
+    "shards": ["--design", "tiny", "--shards", "2"],
     "simulate_programme": ["--small"],
 }
 NEEDS = {"nuts": ("numpyro", "make setup-slow")}  # optional package, and how to get it

@@ -233,7 +233,9 @@ def real_cluster(workers: int = 2) -> Iterator[tuple[str, list[subprocess.Popen[
             process.wait()
 
 
-LONG = Spec.parse({**SPEC.model_dump(), "calibration": {"chains": 2, "draws": 400, "max_sweeps": 1000, "min_ess": 1e9}})
+LONG = Spec.parse(
+    {**QUICK.model_dump(), "calibration": {"chains": 2, "draws": 400, "max_sweeps": 1000, "min_ess": 1e9}}
+)
 
 
 @pytest.mark.slow
