@@ -1,5 +1,6 @@
 // Tables by pages, with all rows as a CSV file one click away.
 const PAGE = 15;
+const SHORT_ID = 20; // characters of an id that is not broken over lines
 
 const isNumeric = (kind) => kind === "number" || kind === "p";
 function cellText(value, kind) {
@@ -24,7 +25,9 @@ function pagedTable(content, size = PAGE) {
           ...content.heads.map((_, j) => {
             const value = content.cell(i, j),
               kind = content.kinds[j];
-            if (kind === "item" && value !== null) return el("td", {}, itemButton(value));
+            if (kind === "item" && value !== null) {
+              return el("td", { class: value.length <= SHORT_ID ? "short" : null }, itemButton(value));
+            }
             return el("td", { class: isNumeric(kind) ? "number" : null }, cellText(value, kind));
           }),
         ),
