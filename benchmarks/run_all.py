@@ -29,6 +29,7 @@ QUICK = {
     "response_cost": ["--persons", "2000", "--items", "200", "--repeat", "3"],
     "sbc": ["--quick"],
     "shards": ["--design", "tiny", "--shards", "2"],
+    "scoring": ["--quick"],
     "simulate_programme": ["--small"],
 }
 NEEDS = {"nuts": ("numpyro", "make setup-slow")}  # optional package, and how to get it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import polars as pl
@@ -50,6 +50,7 @@ from concal.score.information import Information, information
 from concal.score.prior import Prior
 from concal.score.responses import Unknown, read_examinees
 from concal.score.score import ScoreOptions, ScoringBank, draw_plausible_values, score_examinees
+from concal.score.scorer import Scorer
 from concal.spec import ConsensusSpec, Spec
 
 if TYPE_CHECKING:
@@ -390,6 +391,16 @@ class Version:
         bank = self.scoring()
         people = read_examinees(responses, bank.items, bank.spec, wide=wide, prior_column=prior_column, unknown=unknown)
         return draw_plausible_values(bank, people, n, ScoreOptions(prior=prior, seed=seed), per_draw=per_draw)
+
+    def scorer(self, *, items: Literal["mean", "soft"] = "mean", prior: str | Prior = "all") -> Scorer:
+        """What scores one examinee at a time, for live use: loaded once, pinned to this version, safe in threads.
+
+        Examples
+        --------
+        >>> scorer = concal.Bank("bank").at("fall-2026").scorer()  # doctest: +SKIP
+        >>> scorer.score({"item-17": 1, "item-18": 0}).theta  # doctest: +SKIP
+        """
+        return Scorer(self.scoring(joint=False), items=items, prior=prior)
 
     def information(
         self, ids: Iterable[str] | None = None, *, theta: Iterable[float] | None = None, draws: int = 100
