@@ -121,18 +121,15 @@ def home(mirt: str | None, quick: bool) -> None:
     options = ScoreOptions(items="mean")
     score_examinees(bank, people, options)
     ours = min(timed(lambda: score_examinees(bank, people, options)) for _ in range(5))
-    print(
-        f"home ground, {n:,} x 30: concal {ours[0]:.3f} CPU s, {ours[1]:.3f} s; {n / ours[0]:,.0f} examinees a CPU second"
-    )
+    print(f"home ground, {n:,} x 30: concal {ours[0]:.3f} CPU s, {ours[1]:.3f} s; {n / ours[0]:,.0f} a CPU second")
     if mirt:
         with tempfile.TemporaryDirectory() as folder:
             np.save(f"{folder}/scores.npy", scores.astype(np.int64))
             Path(folder, "run.py").write_text(MIRT)
             done = subprocess.run([mirt, f"{folder}/run.py", folder, "5"], capture_output=True, text=True, check=True)
         other = json.loads(done.stdout.splitlines()[-1])
-        print(
-            f"  PyPI mirt {other['version']}: {other['cpu']:.3f} CPU s, {other['clock']:.3f} s; ratio {other['cpu'] / ours[0]:.2f}"
-        )
+        ratio = other["cpu"] / ours[0]
+        print(f"  PyPI mirt {other['version']}: {other['cpu']:.3f} CPU s, {other['clock']:.3f} s; ratio {ratio:.2f}")
 
 
 def large(quick: bool) -> None:
@@ -148,10 +145,8 @@ def large(quick: bool) -> None:
         cpu, clock = timed(lambda level=level: score_examinees(bank, people, ScoreOptions(items=level, draws=n_draws)))
         point = point or cpu
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-        print(
-            f"{n:,} x 30 of 20,000 items, {level}: {cpu:.1f} CPU s, {clock:.1f} s, {cpu / point:.2f} of point, peak {peak:,.0f} MiB",
-            flush=True,
-        )
+        took = f"{cpu:.1f} CPU s, {clock:.1f} s, {cpu / point:.2f} of point, peak {peak:,.0f} MiB"
+        print(f"{n:,} x 30 of 20,000 items, {level}: {took}", flush=True)
 
 
 def live(quick: bool) -> None:
@@ -167,7 +162,7 @@ def live(quick: bool) -> None:
         Scorer(bank, items=level).score(asked[0])  # type: ignore[arg-type]
         made = timed(lambda level=level: Scorer(bank, items=level))
         scorer = Scorer(bank, items=level)  # type: ignore[arg-type]
-        each = [timed(lambda r=r: scorer.score(r))[1] for r in asked]
+        each = [timed(lambda r=r, scorer=scorer: scorer.score(r))[1] for r in asked]
         print(
             f"live, {level}: tables made in {made[0]:.2f} CPU s; an examinee takes {1e3 * np.median(each):.3f} ms "
             f"(95 %: {1e3 * np.quantile(each, 0.95):.3f})"

@@ -61,7 +61,7 @@ def bank_toml() -> Iterator[str]:
 
     for name, field in Spec.model_fields.items():
         section = section_of(field)
-        title = f"[{name}.NAME]" if name == "groups" else f"[{name}]"
+        title = f"[{name}.NAME]" if name in ("groups", "reporting") else f"[{name}]"
         yield f"## `{title}`\n\n{' '.join((section.__doc__ or '').split())}\n"
         yield "| field | value | default | |\n|---|---|---|---|"
         for key, own in section.model_fields.items():

@@ -37,6 +37,7 @@ class ExportFormat(StrEnum):
     json = "json"
     excel = "excel"
     catsim = "catsim"
+    jscat = "jscat"
     mirt = "mirt"
     flexmirt = "flexmirt"
     arviz = "arviz"

@@ -106,10 +106,23 @@ class Estimator:
         if self.level == "mean":
             yield Target(group, p.mean, p.covariance, lambda rows, nodes: rows.mean_table(nodes, self.workers))
         elif self.level == "soft":
-            yield Target(group, p.mean, p.covariance, lambda rows, nodes: rows.soft_table(nodes, self.workers))
+            yield Target(group, p.mean, p.covariance, self._soft_table)
         else:
             for s in self.draws:
                 yield self.target_of_draw(int(s), group)
+
+    def _soft_table(self, rows: LikelihoodRows, nodes: Array) -> Array:
+        """Averaged likelihoods; chunks of a large file need the same rows, so the last table is kept."""
+        last = self._kept.get("soft")
+        if last is not None and np.array_equal(last[0], nodes) and rows.same_rows(last[1]):
+            return last[2]
+        table = rows.soft_table(nodes, self.workers)
+        self._kept["soft"] = (nodes, rows, table)
+        return table
+
+    @cached_property
+    def _kept(self) -> dict[str, tuple[Array, LikelihoodRows, Array]]:
+        return {}
 
     def target_of_draw(self, s: int, group: npt.NDArray[np.int32]) -> Target:
         """The posterior at one draw of items and links."""

@@ -122,6 +122,13 @@ class LikelihoodRows:
         """How many."""
         return self.dim.size
 
+    def same_rows(self, other: LikelihoodRows) -> bool:
+        """Whether another has the same rows in the same order."""
+        return self.n_rows == other.n_rows and all(
+            np.array_equal(a.items, b.items) and np.array_equal(a.which, b.which) and np.array_equal(a.y, b.y)
+            for a, b in zip(self.groups, other.groups, strict=True)
+        )
+
     @property
     def items(self) -> list[Index]:
         """Items needed, by group."""

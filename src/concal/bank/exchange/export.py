@@ -6,6 +6,7 @@ csv, excel   one row per item for people: natural parameters, SDs, source; text 
 parquet,     the same columns, ids unchanged
 json
 catsim       the matrix catsim reads (a, b, c, d by column) as CSV with the item ids first; right/wrong items
+jscat        the same items as a JSON array that jsCAT reads: id, a, b, c, d
 mirt         the parameter table of R mirt (`mod2values`-style: item, class, name, value), slope-intercept form
 flexmirt     a flexMIRT-style parameter (anchor) file, tab separated
 arviz        consensus draws of all items, or with a period that period's draws (netCDF or Zarr)
@@ -32,7 +33,7 @@ from concal.errors import BankError, DataError
 if TYPE_CHECKING:
     from concal.bank.version import Version
 
-FORMATS = ("csv", "parquet", "json", "excel", "catsim", "mirt", "flexmirt", "arviz")
+FORMATS = ("csv", "parquet", "json", "excel", "catsim", "jscat", "mirt", "flexmirt", "arviz")
 _BY_SUFFIX = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".xlsx": "excel", ".nc": "arviz", ".zarr": "arviz"}
 _RUNS = ("=", "+", "-", "@", "\t", "\r")
 
@@ -79,6 +80,10 @@ def export(bank: Version, to: Path, *, format: str | None = None, period: str | 
     if kind == "catsim":
         table, left_out = catsim_table(consensus)
         n = _appear(to, lambda path: neutral(table).write_csv(path), table.height)
+    elif kind == "jscat":
+        table, left_out = catsim_table(consensus)
+        text = json.dumps(table.rename({"item_id": "id"}).to_dicts(), ensure_ascii=False, indent=1, allow_nan=False)
+        n = _appear(to, lambda path: path.write_text(text + "\n", encoding="utf-8"), table.height)
     elif kind == "mirt":
         table, left_out = mirt_table(consensus)
         n = _appear(to, lambda path: table.write_csv(path), table["item"].n_unique())
