@@ -80,9 +80,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--periods", type=int, default=5)
+    parser.add_argument("--design", nargs=4, metavar=("MODEL", "EXAMINEES", "SHARE", "SIZE"), help="Only this one.")
     options = parser.parse_args()
     designs = [("2pl", 2000, 0.0, 0.0)]
-    if not options.quick:
+    if options.design:
+        model, examinees, share, size = options.design
+        designs = [(model, int(examinees), float(share), float(size))]
+    elif not options.quick:
         designs += [("gpcm", 2000, 0.0, 0.0), ("2pl", 2000, 0.2, 0.4), ("2pl", 2000, 0.2, 0.8), ("2pl", 6000, 0.2, 0.4)]
     print("| model | responses a group | differ | by | p <= .05 of others | found | wrong | focal mean, SD | shift |")
     for model, persons, share, size in designs:
