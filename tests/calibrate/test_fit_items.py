@@ -207,3 +207,20 @@ def test_p_values_from_moments():
     both = combined(np.array([[0.01, np.nan], [np.nan, np.nan], [0.02, 0.02]]), np.array([0.5, 0.5]))
     np.testing.assert_allclose(both[[0, 2]], [0.01, 0.02])
     assert np.isnan(both[1])
+
+
+def test_with_equal_slopes_a_flat_item_is_found():
+    """Among items of one slope an item with another one does not fit; its infit is tested, and says which way."""
+    equal, free, rng = make_model("1pl"), make_model("2pl"), np.random.default_rng(7)
+    xi = np.column_stack([rng.normal(0, 0.7, 60), np.zeros(60)])
+    true = xi.copy()
+    true[:5, 1], true[5:10, 1] = np.log(0.45), np.log(2.2)
+    item, score, mean, sd = responses_of(free, true, np.full(60, 800), rng, sd=0.3)
+    got, _ = item_fit(equal, xi, item, score, mean, sd)
+    q = benjamini_hochberg(got.p_value)
+    assert (q[:10] <= 0.05).mean() >= 0.9
+    assert (q[10:] <= 0.05).mean() <= 0.06
+    assert np.all(got.infit[:5] > 1.0)
+    assert np.all(got.infit[5:10] < 1.0)
+    assert np.isfinite(got.infit_p).mean() > 0.9
+    assert np.isnan(item_fit(free, xi, item, score, mean, sd)[0].infit_p).mean() > 0.9

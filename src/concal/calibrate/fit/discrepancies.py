@@ -56,13 +56,14 @@ def discrepancies(
     gradient = total_gradient(model, score, cells.place, own, cells.theta, cells.sd, predicted)
     terms, usual = _terms(predicted, cells, bins)
     raw = by_item(_observed(predicted, cells, score / model.max_score, usual, bins), cells.item, n_items)
-    weight, s = cells.n[:, None] * predicted.probability, predicted.gradient
+    free = [k for k in range(xi.shape[1]) if k not in model.shared]  # a slope of the whole group imitates no item
+    weight, s = cells.n[:, None] * predicted.probability, predicted.gradient[:, :, free]
     hh, hs, ss = (
         by_item(np.einsum("ny,nyi,nyj->nij", weight, left, right, optimize=True), cells.item, n_items)
         for left, right in ((terms, terms), (terms, s), (s, s))
     )
     K = hs @ _pseudo_inverse(ss)
-    u = raw - np.einsum("jip,jp->ji", K, by_item(gradient, cells.item, n_items))
+    u = raw - np.einsum("jip,jp->ji", K, by_item(gradient[:, free], cells.item, n_items))
     return Discrepancies(
         raw,
         u,
