@@ -1,4 +1,4 @@
-"""Consensus against the pooled fit on real responses: tables of docs/evidence/validation_tables.md.
+"""Consensus against the pooled fit on real responses: tables of docs/evidence/.
 
     python benchmarks/real_data.py DATASET --data FOLDER --out FOLDER [--no-pooled]
 
@@ -82,8 +82,9 @@ def by_cohort(responses: pl.DataFrame, n: int) -> dict[str, pl.DataFrame]:
 
 def timss(data: Path) -> Study:
     """Right/wrong items and items worth two points."""
-    responses = pl.read_parquet(data / "timss07_rus" / "responses.parquet").rename(NAMES)
-    items = pl.read_parquet(data / "timss07_rus" / "items.parquet").rename({"item": "item_id"})
+    text = pl.col("item_id").cast(pl.String)
+    responses = pl.read_parquet(data / "timss07_rus" / "responses.parquet").rename(NAMES).with_columns(text)
+    items = pl.read_parquet(data / "timss07_rus" / "items.parquet").rename({"item": "item_id"}).with_columns(text)
     highest = responses.group_by("item_id").agg(pl.col("score").max().alias("highest"))
     group = pl.when(pl.col("highest") > 1).then(pl.lit("partial")).otherwise(pl.lit("binary")).alias("group")
     items = items.join(highest, on="item_id").with_columns(group)
