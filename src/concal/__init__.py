@@ -15,13 +15,18 @@ _PUBLIC = {
     "Bank": "concal.bank.bank",
     "Calibration": "concal.calibrate.result",
     "Link": "concal.link.result",
+    "LinkConstants": "concal.link.parameters",
     "Consensus": "concal.combine.result",
+    "Evaluation": "concal.bank.evaluation",
+    "Update": "concal.bank.update.progress",
     "calibrate": "concal.calibrate.period",
     "link": "concal.link.period",
     "link_parameters": "concal.link.parameters",
     "combine": "concal.combine.combine",
     "fit_pooled": "concal.evaluate.pooled",
+    "evaluate_bank": "concal.evaluate.pooled",
     "agreement": "concal.evaluate.agreement",
+    "write_report": "concal.report.page",
     "simulate_programme": "concal.simulate",
     "check_period": "concal.data.check",
     "ConcalError": "concal.errors",
@@ -33,21 +38,39 @@ _PUBLIC = {
 }
 __all__ = [*_PUBLIC, "__version__"]
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what type checkers see; a test compares it with the names above
+    from concal.bank.bank import Bank as Bank
+    from concal.bank.evaluation import Evaluation as Evaluation
+    from concal.bank.update.progress import Update as Update
+    from concal.calibrate.period import calibrate as calibrate
+    from concal.calibrate.result import Calibration as Calibration
+    from concal.combine.combine import combine as combine
+    from concal.combine.result import Consensus as Consensus
+    from concal.data.check import check_period as check_period
     from concal.errors import BankError as BankError
     from concal.errors import ConcalError as ConcalError
     from concal.errors import ConvergenceError as ConvergenceError
     from concal.errors import DataError as DataError
     from concal.errors import LinkError as LinkError
     from concal.errors import SpecError as SpecError
+    from concal.evaluate.agreement import agreement as agreement
+    from concal.evaluate.pooled import evaluate_bank as evaluate_bank
+    from concal.evaluate.pooled import fit_pooled as fit_pooled
+    from concal.link.parameters import LinkConstants as LinkConstants
+    from concal.link.parameters import link_parameters as link_parameters
+    from concal.link.period import link as link
+    from concal.link.result import Link as Link
+    from concal.report.page import write_report as write_report
+    from concal.simulate import simulate_programme as simulate_programme
+    from concal.spec import Spec as Spec
+else:
 
-
-def __getattr__(name: str) -> Any:
-    if name not in _PUBLIC:
-        raise AttributeError(f"module 'concal' has no attribute {name!r}")
-    value = getattr(import_module(_PUBLIC[name]), name)
-    globals()[name] = value
-    return value
+    def __getattr__(name: str) -> Any:
+        if name not in _PUBLIC:
+            raise AttributeError(f"module 'concal' has no attribute {name!r}")
+        value = getattr(import_module(_PUBLIC[name]), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -11,9 +11,9 @@ from typing import Any
 import polars as pl
 
 from concal.bank.bank import Bank
+from concal.bank.evaluation import Evaluation
 from concal.errors import DataError
 from concal.evaluate.pooled import evaluate_bank
-from concal.evaluate.result import Evaluation
 from concal.report.page import write_report
 from concal.simulate import Programme, demo_spec, simulate_programme
 from concal.spec import Spec

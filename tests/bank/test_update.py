@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.bank.evaluation import FRAMES, Evaluation
 from concal.bank.version import Version
 from concal.errors import BankError, ConcalError, DataError, LinkError
 from concal.metric import move_items
@@ -325,11 +326,14 @@ def test_responses_are_kept_for_evaluation_unless_switched_off(any_place: Place)
 
 def test_evaluations_are_kept_but_are_no_periods(bank: Bank) -> None:
     table = pl.DataFrame({"parameter": ["d"], "mean_r": [0.999]})
-    bank.add_evaluation("pooled", {"cost": {"seconds": 3.5}, "none": float("nan")}, {"agreement": table})
-    payload, tables = bank.evaluation("pooled")
-    assert payload["cost"] == {"seconds": 3.5}
-    assert np.isnan(payload["none"])
-    assert tables["agreement"].equals(table)
+    cost = {"seconds": 3.5, "none": float("nan")}
+    tables = dict.fromkeys(FRAMES, table)
+    bank.add_evaluation(Evaluation("pooled", "Q1", ("Q1",), ("joint",), fallback={}, cost=cost, **tables))
+    found = bank.evaluation()
+    assert found.cost["seconds"] == 3.5
+    assert np.isnan(found.cost["none"])
+    assert found.agreement.equals(table)
+    assert found.periods == ("Q1",)
     assert bank.period_names == ("Q1", "Q2", "Q3")
     with pytest.raises(BankError, match="no evaluation 'x'"):
         bank.evaluation("x")

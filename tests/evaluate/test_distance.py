@@ -8,10 +8,10 @@ import pytest
 from pooled_worlds import PERIODS, make_world
 from reported_bank import make_bank
 
+from concal.bank.evaluation import Evaluation
 from concal.evaluate.agreement import agreement
 from concal.evaluate.distance import consensus_at, split_distance
 from concal.evaluate.links import pooled_links
-from concal.evaluate.result import Evaluation
 from concal.evaluate.verdict import MOST_DISTANCE, poor_agreement
 
 

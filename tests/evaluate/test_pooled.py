@@ -9,7 +9,7 @@ from reported_bank import PERIODS, SPEC, items_table, made_up, make_bank, respon
 from concal.bank.bank import Bank
 from concal.errors import BankError, ConvergenceError, DataError
 from concal.evaluate import pooled
-from concal.evaluate.pooled import evaluate_bank, fit_pooled, stored_evaluation
+from concal.evaluate.pooled import evaluate_bank, fit_pooled
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def test_evaluation_is_kept_and_changes_no_item(bank, known):
     assert bank.version == version + 1
     assert found.version == version
     assert bank.items().equals(before)
-    kept = stored_evaluation(Bank(bank.path))
+    kept = Bank(bank.path).evaluation()
     assert kept.content() == found.content()
     for name, frame in found.frames().items():
         assert frame.equals(kept.frames()[name]), name

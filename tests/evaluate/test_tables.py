@@ -7,10 +7,10 @@ import polars as pl
 import pytest
 from pooled_worlds import PERIODS, make_world
 
+from concal.bank.evaluation import Evaluation, from_content
 from concal.evaluate.agreement import ability_agreement, agreement
 from concal.evaluate.distance import split_distance
 from concal.evaluate.recovery import recovery
-from concal.evaluate.result import Evaluation, from_content
 from concal.evaluate.tables import notes, paper_table, to_latex, to_markdown
 
 

@@ -155,8 +155,8 @@ def test_tables_are_the_banks(reported):
         tuple(cell(v, 1 if name == "effective_anchors" else 3) for name, v in row.items())
         for row in bank.links().iter_rows(named=True)
     )
-    _, kept = bank.evaluation("pooled")
-    shown = kept["overall"].filter(pl.col("parameter") == "d")["mean_rmse"].item()
+    kept = bank.evaluation()
+    shown = kept.overall.filter(pl.col("parameter") == "d")["mean_rmse"].item()
     assert f">{shown:.3f}<" in text
 
 
@@ -168,13 +168,11 @@ def test_p_values_are_never_zero():
 
 def test_agreement_pairs_are_the_evaluations(reported, packed):
     bank, (content, block) = reported[0], packed
-    _, kept = bank.evaluation("pooled")
+    kept = bank.evaluation()
     ids = unpack(block, content["ids"])
     for part in content["sections"]["agreement"]["pairs"]:
         own = frame(block, part["frame"], ids)
-        pairs = kept["pairs"].filter(
-            "kept", dimension=part["dimension"], model=part["model"], parameter=part["parameter"]
-        )
+        pairs = kept.pairs.filter("kept", dimension=part["dimension"], model=part["model"], parameter=part["parameter"])
         assert own["item_id"] == pairs["item_id"].to_list()
         assert own["tertile"] == pairs["tertile"].to_list()
         for ours, theirs in (("mean analytic", "mean"), ("pooled_sd", "pooled_sd")):

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
+from concal.bank.evaluation import Evaluation
 from concal.bank.store.commit import author, commit, now, stamp, successor
 from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderWriter
@@ -359,16 +358,14 @@ class Bank(Version):
 
     # evaluations
 
-    def add_evaluation(
-        self, name: str, payload: Mapping[str, Any], tables: Mapping[str, pl.DataFrame] | None = None
-    ) -> int:
-        """Keep the result of an evaluation (not a period) in the bank; returns the new version."""
-        check_safe_name(name, "evaluation")
+    def add_evaluation(self, evaluation: Evaluation) -> int:
+        """Keep the result of an evaluation (not a period) in the bank, under its name; returns the new version."""
+        name = check_safe_name(evaluation.name, "evaluation")
 
         def build(head: Snapshot, transaction: Transaction) -> Snapshot:
             writer = FolderWriter(transaction, f"evaluation-{name}"[:60])
-            writer.json("payload", payload)
-            for key, table in (tables or {}).items():
+            writer.json("payload", evaluation.content())
+            for key, table in evaluation.frames().items():
                 writer.frame(f"table_{key}", table)
             kept = {**head.evaluations, name: writer.files}
             return successor(self._store, head, transaction, f"evaluate {name}", "", evaluations=kept)

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import polars as pl
 
+from concal.bank.evaluation import Evaluation, from_content
 from concal.bank.scoring import scoring_bank
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
+from concal.bank.tables.abilities import ABILITY_COLUMNS, ability_table
 from concal.bank.tables.fit import bin_table, item_fit_table, pair_table
 from concal.bank.tables.responses import read_persons
 from concal.bank.tables.results import read_consensus, read_totals
@@ -51,6 +53,7 @@ from concal.score.prior import Prior
 from concal.score.responses import Unknown, read_examinees
 from concal.score.score import ScoreOptions, ScoringBank, draw_plausible_values, score_examinees
 from concal.score.scorer import Scorer
+from concal.shown import shown
 from concal.spec import ConsensusSpec, Spec
 
 if TYPE_CHECKING:
@@ -61,6 +64,7 @@ if TYPE_CHECKING:
     from concal.combine.drift.drift import Drift
 
 
+@shown
 class Version:
     """A bank as it was at one version; nothing here writes to the bank."""
 
@@ -104,8 +108,17 @@ class Version:
         """Periods in the order they were added."""
         return self._snapshot.ordered_periods()
 
-    def __repr__(self) -> str:
-        return f"Bank({str(self.path)!r}, version {self.version}, {len(self.period_names)} periods)"
+    def _facts(self) -> dict[str, object]:
+        spec = self.spec
+        return {
+            "path": self.path,
+            "version": f"{self.version} ({self._snapshot.action})",
+            "periods": ", ".join(self.period_names) or "none yet",
+            "reference": self.reference,
+            "dimensions": ", ".join(spec.bank.dimensions),
+            "groups": ", ".join(f"{name} ({g.model})" for name, g in spec.groups.items()),
+            "method": spec.consensus.method,
+        }
 
     @property
     def _periods(self) -> Periods:
@@ -187,6 +200,24 @@ class Version:
         """One row per period and dimension: A and B as the consensus has them, and the anchors they rest on."""
         found = self.consensus(joint=False).links if self._snapshot.periods else pl.DataFrame()
         return link_table(found, {name: self.link(name) for name in self.period_names})
+
+    def abilities(self, periods: Iterable[str] | None = None) -> pl.DataFrame:
+        """Examinees on the reference metric, as the periods' calibrations saw them.
+
+        Parameters
+        ----------
+        periods
+            Default: all; those that came without examinees (draws of another engine) are left out.
+
+        Returns
+        -------
+        polars DataFrame
+            period, person_id, dimension, theta, sd and its parts sd_measurement and sd_link, n_responses.
+        """
+        asked = self.period_names if periods is None else [periods] if isinstance(periods, str) else list(periods)
+        in_force = self.consensus(joint=False).links
+        frames = [ability_table(self.calibration(name), self.link(name), in_force) for name in asked]
+        return pl.concat([pl.DataFrame(schema=ABILITY_COLUMNS), *frames])
 
     def anchors(self, period: str) -> pl.DataFrame:
         """Candidate anchors of a period: kept, or dropped by what."""
@@ -457,13 +488,13 @@ class Version:
         """Names of the evaluations there are."""
         return tuple(sorted(self._snapshot.evaluations))
 
-    def evaluation(self, name: str) -> tuple[dict[str, Any], dict[str, pl.DataFrame]]:
-        """An evaluation's payload and tables."""
+    def evaluation(self, name: str = "pooled") -> Evaluation:
+        """An evaluation the bank keeps: what `concal evaluate` and `concal.evaluate_bank` gave."""
         if name not in self._snapshot.evaluations:
             raise BankError(f"there is no evaluation {name!r}; there are: {first_few(self.evaluations()) or 'none'}")
         reader = FolderReader(self._store, self._snapshot.evaluations[name])
         keys = [key for key in reader.files if key.startswith("table_")]
-        return reader.json("payload"), {key.removeprefix("table_"): reader.frame(key) for key in keys}
+        return from_content(reader.json("payload"), {key.removeprefix("table_"): reader.frame(key) for key in keys})
 
     def releases(self) -> dict[str, int]:
         """Releases and the versions they froze."""

@@ -12,6 +12,7 @@ import polars as pl
 
 from concal.calibrate.fit.period_fit import PeriodFit
 from concal.response import ResponseModel
+from concal.shown import doubts, shown
 
 Array = npt.NDArray[np.float64]
 
@@ -168,6 +169,7 @@ class Convergence:
     warnings: tuple[str, ...] = ()
 
 
+@shown
 @dataclass(frozen=True)
 class Calibration:
     """The calibration of one period, alone.
@@ -210,3 +212,17 @@ class Calibration:
     def n_draws(self) -> int:
         """Kept draws over all chains."""
         return next(iter(self.groups.values())).n_draws
+
+    def _facts(self) -> dict[str, object]:
+        reached = self.convergence
+        n = self.abilities.person_ids.len() if self.abilities is not None else None
+        return {
+            "period": self.period,
+            "items": ", ".join(f"{g.n_items:,} {name} ({g.model.name})" for name, g in self.groups.items()),
+            "examinees": f"{n:,}" if n is not None else "not known",
+            "responses": f"{sum(int(g.n_responses.sum()) for g in self.groups.values()):,}",
+            "draws": f"{self.n_draws:,} of {self.engine}, seed {self.seed}",
+            "converged": f"{'yes' if reached.converged else 'no'}: R-hat of the population at most "
+            f"{reached.max_rhat_population:.3f}, ESS at least {reached.min_ess_population:.0f}",
+            "warnings": doubts(reached.warnings),
+        }

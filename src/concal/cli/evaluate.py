@@ -24,7 +24,7 @@ from concal.cli.terminal import print_table
 if TYPE_CHECKING:
     import polars as pl
 
-    from concal.evaluate.result import Evaluation
+    from concal.bank.evaluation import Evaluation
 
 
 def register(app: typer.Typer) -> None:
@@ -61,11 +61,11 @@ def evaluate(
     Example: concal evaluate bank --truth programme/truth
     """
     from concal.bank.bank import Bank
-    from concal.evaluate.pooled import METHODS, evaluate_bank, stored_evaluation
+    from concal.evaluate.pooled import METHODS, evaluate_bank
 
     opened = Bank(bank)
     if again:
-        found = stored_evaluation(opened, name)
+        found = opened.evaluation(name)
     else:
         found = evaluate_bank(
             opened,

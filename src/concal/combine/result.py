@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.response import ResponseModel
+from concal.shown import doubts, shown
 
 Array = npt.NDArray[np.float64]
 
@@ -65,6 +66,7 @@ class GroupConsensus:
         return np.sqrt(np.diagonal(self.covariance, axis1=1, axis2=2))
 
 
+@shown
 @dataclass(frozen=True)
 class Consensus:
     """The bank's posterior.
@@ -96,3 +98,17 @@ class Consensus:
     joint: Mapping[str, npt.NDArray[np.float32]] | None = None
     joint_links: Array | None = None
     warnings: tuple[str, ...] = ()
+
+    def _facts(self) -> dict[str, object]:
+        sources = [str(s) for g in self.groups.values() for s in g.source]
+        kinds = [
+            f"{sources.count(kind):,} {kind}" for kind in ("consensus", "fallback", "predicted") if kind in sources
+        ]
+        return {
+            "method": self.method,
+            "periods": f"{', '.join(self.periods)}; reference {self.reference}",
+            "groups": ", ".join(f"{len(g.item_ids):,} {name} ({g.model.name})" for name, g in self.groups.items()),
+            "items": ", ".join(kinds),
+            "joint draws": len(next(iter(self.joint.values()))) if self.joint else None,
+            "warnings": doubts(self.warnings),
+        }

@@ -21,11 +21,13 @@ from concal.data.tables import period_tables
 from concal.errors import ConcalError
 from concal.formula import parse_formula
 from concal.names import check_safe_name
+from concal.shown import doubts, shown
 from concal.spec import Spec
 
 DesignStates = Mapping[str, dict[str, Any]]
 
 
+@shown
 @dataclass(frozen=True)
 class CheckedPeriod:
     """A period that may be calibrated.
@@ -53,6 +55,16 @@ class CheckedPeriod:
     design_states: Mapping[str, dict[str, Any]]
     linkage: Linkage | None = None
     n_returning: int = field(default=0)
+
+    def _facts(self) -> dict[str, object]:
+        data = self.data
+        return {
+            "period": data.period,
+            "responses": f"{data.n_responses:,} of {data.person_ids.len():,} examinees",
+            "items": ", ".join(f"{len(g.item_ids):,} {name}" for name, g in data.groups.items()),
+            "returning": f"{self.n_returning:,} examinees" if self.n_returning else None,
+            "warnings": doubts(self.warnings),
+        }
 
 
 def check_period(

@@ -11,10 +11,10 @@ import numpy as np
 import polars as pl
 
 from concal.bank.bank import Bank
+from concal.bank.evaluation import Evaluation
 from concal.bank.store.store import Store
 from concal.bank.update.add import Calibrator
 from concal.bank.update.shelf import Shelf, fingerprint
-from concal.bank.version import Version
 from concal.calibrate.result import Calibration, mixture_moments
 from concal.combine.result import Consensus
 from concal.data.check import check_period
@@ -27,7 +27,6 @@ from concal.evaluate.cost import measure_cost
 from concal.evaluate.distance import consensus_at, split_distance
 from concal.evaluate.links import pooled_links
 from concal.evaluate.recovery import recovery
-from concal.evaluate.result import Evaluation, from_content
 from concal.spec import Spec
 
 METHODS = ("joint", "analytic")
@@ -195,7 +194,7 @@ def evaluate_bank(
         version=bank.version,
     )
     if keep:
-        bank.add_evaluation(name, evaluation.content(), evaluation.frames())
+        bank.add_evaluation(evaluation)
     return evaluation
 
 
@@ -229,11 +228,6 @@ def _consensuses(bank: Bank, methods: Iterable[str]) -> tuple[dict[str, Consensu
     if not found and failed:
         raise failed[0]
     return found, failed
-
-
-def stored_evaluation(bank: Version, name: str = "pooled") -> Evaluation:
-    """An evaluation the bank keeps."""
-    return from_content(*bank.evaluation(name))
 
 
 def _fit(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import polars as pl
 
+from concal.bank.evaluation import Evaluation
 from concal.evaluate.paper import (
     PAPER,
     PAPER_ABILITY_MEAN_DIFFERENCE,
@@ -11,7 +12,6 @@ from concal.evaluate.paper import (
     PAPER_SHARE_SCREENED,
     STATISTICS,
 )
-from concal.evaluate.result import Evaluation
 
 LABELS = {"d": "d", "log_a": "log a"}
 _LATEX = {"d": "$d$", "log_a": r"$\log a$"}

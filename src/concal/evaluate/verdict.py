@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import polars as pl
 
+from concal.bank.evaluation import Evaluation
 from concal.evaluate.pairs import TERTILES
-from concal.evaluate.result import Evaluation
 
 MOST_DISTANCE = 0.5
 """Root mean square distance of posterior means in pooled SDs. On the programmes of the validation, drifting ones

@@ -9,9 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.shown import doubts, shown
+
 Array = npt.NDArray[np.float64]
 
 
+@shown
 @dataclass(frozen=True)
 class Link:
     """The link of one period to the reference metric.
@@ -59,6 +62,19 @@ class Link:
         mean = values.mean(axis=0)
         rest = values - mean
         return mean, np.einsum("ski,skj->kij", rest, rest) / max(len(values) - 1, 1)
+
+    def anchors_in_words(self) -> str:
+        """How many of the candidates are anchors."""
+        if not self.anchors.height:
+            return "none: the reference"
+        return f"{self.anchors['kept'].sum()} of {self.anchors.height} candidates kept"
+
+    def _facts(self) -> dict[str, object]:
+        found: dict[str, object] = {"link": f"{self.period} to {self.reference}", "anchors": self.anchors_in_words()}
+        for k, name in enumerate(self.dimensions):
+            A, B = self.A[:, k], self.B[:, k]
+            found[name] = f"A = {A.mean():.3f} (SD {A.std():.3f}), B = {B.mean():.3f} (SD {B.std():.3f})"
+        return {**found, "warnings": doubts(self.warnings)}
 
 
 def identity_link(period: str, dimensions: tuple[str, ...], n_draws: int) -> Link:

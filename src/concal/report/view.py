@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.bank import Bank
+from concal.bank.evaluation import Evaluation
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
 from concal.combine.drift.alarms import raise_alarms
@@ -20,8 +21,6 @@ from concal.errors import BankError
 from concal.evaluate.attention import attention
 from concal.evaluate.links import links_in_force
 from concal.evaluate.notice import Notice
-from concal.evaluate.pooled import stored_evaluation
-from concal.evaluate.result import Evaluation
 from concal.link.result import Link
 
 Array = npt.NDArray[np.float64]
@@ -127,7 +126,7 @@ class View:
     @cached_property
     def evaluation(self) -> Evaluation | None:
         """The comparison with the pooled fit, if there is one."""
-        return stored_evaluation(self.bank, self._evaluation) if self._evaluation in self.bank.evaluations() else None
+        return self.bank.evaluation(self._evaluation) if self._evaluation in self.bank.evaluations() else None
 
     @cached_property
     def notices(self) -> tuple[Notice, ...]:

@@ -13,11 +13,13 @@ import polars as pl
 from concal.calibrate.result import Convergence
 from concal.combine.result import Consensus
 from concal.link.result import Link
+from concal.shown import doubts, shown
 
 Progress = Callable[[str, float, str], None]
 """Called with the stage, the share of it that is done, and a message."""
 
 
+@shown
 @dataclass(frozen=True)
 class Update:
     """What happened, as data.
@@ -52,6 +54,19 @@ class Update:
     link: Link | None = None
     relinked: tuple[str, ...] = ()
     seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def _facts(self) -> dict[str, object]:
+        consensus, convergence, link = self.consensus, self.convergence, self.link
+        n = sum(len(g.item_ids) for g in consensus.groups.values()) if consensus else 0
+        return {
+            "version": f"{self.version}: {self.action}",
+            "items": f"{n:,} on the metric of {consensus.reference}, method {consensus.method}" if consensus else None,
+            "calibration": ("converged" if convergence.converged else "targets missed") if convergence else None,
+            "anchors": link.anchors_in_words() if link is not None else None,
+            "linked anew": ", ".join(self.relinked),
+            "warnings": doubts(self.warnings),
+            "seconds": f"{sum(self.seconds.values()):.1f}" if self.seconds else None,
+        }
 
 
 class Clock:

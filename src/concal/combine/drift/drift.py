@@ -30,6 +30,7 @@ from concal.combine.factors.period import Placed
 from concal.combine.factors.wobble import positive_part
 from concal.combine.gaussian import inverse, times
 from concal.combine.result import Consensus, GroupConsensus
+from concal.shown import shown
 
 Array = npt.NDArray[np.float64]
 LEAST_SLOPE = 0.05  # of the item's, that a displaced slope is shown with
@@ -40,6 +41,7 @@ responses of students dealt to periods at random, 62 % of such tests lie beyond 
 51 to 56 %."""
 
 
+@shown
 @dataclass(frozen=True)
 class Drift:
     """What moved.
@@ -62,6 +64,15 @@ class Drift:
 
     items: pl.DataFrame
     periods: pl.DataFrame
+
+    def _facts(self) -> dict[str, object]:
+        moved = self.items.filter("drifted") if "drifted" in self.items.columns else self.items.clear()
+        return {
+            "tested": f"{self.items['item_id'].n_unique() if self.items.height else 0:,} items in "
+            f"{self.items['period'].n_unique() if self.items.height else 0} periods",
+            "drifted": f"{moved['item_id'].n_unique()} items" if moved.height else "none",
+            "largest": ", ".join(f"{i} in {p}" for i, p in moved.head(5).select("item_id", "period").iter_rows()),
+        }
 
 
 @dataclass(frozen=True)

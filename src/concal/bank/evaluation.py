@@ -9,10 +9,12 @@ from typing import Any
 import polars as pl
 
 from concal.errors import DataError
+from concal.shown import doubts, shown
 
 FRAMES = ("agreement", "overall", "distance", "abilities", "recovery", "pairs")
 
 
+@shown
 @dataclass(frozen=True)
 class Evaluation:
     """One evaluation of a bank.
@@ -97,6 +99,15 @@ class Evaluation:
         """The tables, by name."""
         return {name: getattr(self, name) for name in FRAMES}
 
+    def _facts(self) -> dict[str, object]:
+        found: dict[str, object] = {"name": self.name, "periods": ", ".join(self.periods)}
+        for row in self.overall.iter_rows(named=True):
+            found[f"{row['method']} {row['parameter']}"] = (
+                f"means r {_short(row['mean_r'])}, RMSE {_short(row['mean_rmse'])}; SDs r {_short(row['sd_r'])}, ratio "
+                f"{_short(row['sd_ratio_low'])}, {_short(row['sd_ratio_mid'])}, {_short(row['sd_ratio_high'])}"
+            )
+        return {**found, "warnings": doubts(self.warnings)}
+
 
 def from_content(content: Mapping[str, Any], frames: Mapping[str, pl.DataFrame]) -> Evaluation:
     """An evaluation from what a bank kept of it."""
@@ -114,3 +125,7 @@ def _nested(row: Mapping[str, Any], name: str, keys: tuple[str, ...]) -> dict[st
         **{k: v for k, v in row.items() if k not in flat},
         name: {key: row[f"{name}_{key}"] for key in keys},
     }
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"
