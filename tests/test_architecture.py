@@ -23,7 +23,7 @@ ORDER = [
     {"score"},
     {"bank"},
     {"evaluate"},
-    {"report"},
+    {"plot", "report"},
     {"demo", "doctor", "start"},
     {"cli"},
 ]
