@@ -253,13 +253,19 @@ def test_releases_give_exactly_what_was_there(bank: Bank) -> None:
         bank.at(99)
 
 
+def made_evaluation(name: str) -> Evaluation:
+    tables = dict.fromkeys(FRAMES, pl.DataFrame({"parameter": ["d"], "mean_r": [0.999]}))
+    cost = {"seconds": 3.5, "none": float("nan")}
+    return Evaluation(name, "Q1", ("Q1",), ("joint",), fallback={}, cost=cost, **tables)
+
+
 @pytest.mark.parametrize("name", ["../x", "", "x" * 300, "CON", "consensus", "a b", "Q\u200b1", "ｑ１", "a/b", "-x"])
 def test_hostile_period_names(any_place: Place, tmp_path: Path, name: str) -> None:
     bank = Bank.create(any_place / "bank", SPEC)
     with pytest.raises(ConcalError):
         add(bank, name)
     with pytest.raises(ConcalError):
-        bank.add_evaluation(name, {})
+        bank.add_evaluation(made_evaluation(name))
     assert bank.refresh().version == 0
     assert os.listdir(bank._store.work) == []
     assert sorted(os.listdir(tmp_path)) == (["bank"] if any_place.is_folder else ["cache"])
@@ -325,14 +331,12 @@ def test_responses_are_kept_for_evaluation_unless_switched_off(any_place: Place)
 
 
 def test_evaluations_are_kept_but_are_no_periods(bank: Bank) -> None:
-    table = pl.DataFrame({"parameter": ["d"], "mean_r": [0.999]})
-    cost = {"seconds": 3.5, "none": float("nan")}
-    tables = dict.fromkeys(FRAMES, table)
-    bank.add_evaluation(Evaluation("pooled", "Q1", ("Q1",), ("joint",), fallback={}, cost=cost, **tables))
+    made = made_evaluation("pooled")
+    bank.add_evaluation(made)
     found = bank.evaluation()
     assert found.cost["seconds"] == 3.5
     assert np.isnan(found.cost["none"])
-    assert found.agreement.equals(table)
+    assert found.agreement.equals(made.agreement)
     assert found.periods == ("Q1",)
     assert bank.period_names == ("Q1", "Q2", "Q3")
     with pytest.raises(BankError, match="no evaluation 'x'"):
