@@ -10,7 +10,7 @@ import pytest
 
 from concal import plot
 from concal.errors import BankError, DataError
-from concal.plot.tables import THETA, curve_table, information_table
+from concal.plot.tables import THETA, curve_table
 
 REPORTED = Path(__file__).parents[1] / "report" / "reported_bank.py"
 
@@ -36,26 +36,13 @@ def test_every_chart_is_valid(bank):
     ids = bank.items()["item_id"].unique(maintain_order=True).to_list()
     assert rows(plot.curves(bank, [ids[0], ids[30]])) > 2 * THETA.size
     assert rows(plot.curves(bank, ids[0], periods=False)) == THETA.size
-    assert rows(plot.information(bank)) == 2 * THETA.size
-    assert rows(plot.information(bank, ids[:3])) == 3 * THETA.size
+    assert rows(plot.information(bank)) == bank.information().curves.height
+    assert rows(plot.information(bank, ids[:3])) == bank.information(ids[:3]).curves.height
     assert rows(plot.links(bank)) == 2 * bank.links().height
     assert rows(plot.drift(bank, everything=True)) == bank.drift().height
     assert rows(plot.drift(bank)) == bank.drift()["drifted"].sum()
     assert rows(plot.agreement(bank.evaluation())) == bank.evaluation().pairs["kept"].sum()
     assert rows(plot.abilities(bank)) > 0
-
-
-def test_information_of_a_two_parameter_item_is_what_the_formula_says(bank):
-    parameters = bank.parameters().filter(pl.col("model") == "2pl")
-    item, a, d = parameters.select("item_id", "a", "d").row(0)
-    table = information_table(bank, [item])
-    p = 1 / (1 + np.exp(-a * (THETA - d)))
-    np.testing.assert_allclose(table["information"], a**2 * p * (1 - p), rtol=1e-5)
-    whole = information_table(bank)
-    parts = information_table(bank, bank.items()["item_id"].unique().to_list())
-    total = parts.group_by("dimension", "theta").agg(pl.col("information").sum())
-    both = whole.join(total, on=["dimension", "theta"])
-    np.testing.assert_allclose(both["information"], both["information_right"])
 
 
 def test_curves_are_the_consensus_and_the_linked_periods(bank):

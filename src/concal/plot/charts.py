@@ -10,7 +10,7 @@ import polars as pl
 from concal.bank.evaluation import Evaluation
 from concal.bank.version import Version
 from concal.errors import DataError
-from concal.plot.tables import curve_table, information_table
+from concal.plot.tables import curve_table
 
 if TYPE_CHECKING:
     import altair
@@ -54,20 +54,16 @@ def curves(bank: Version, ids: str | Sequence[str], *, periods: bool = True) -> 
 
 
 def information(bank: Version, ids: str | Sequence[str] | None = None) -> altair.Chart:
-    """What the bank (or the items `ids`) can tell about theta: Fisher information by ability."""
+    """What the bank (or the items `ids` together) can tell about theta: information by ability, with its 90 % band."""
     alt = _altair()
-    table = information_table(bank, [ids] if isinstance(ids, str) else ids)
-    by = "dimension" if ids is None else "item_id"
-    title = "all items" if ids is None else "item"
-    return (
-        alt.Chart(table, title=f"Information, {title}")
-        .mark_line()
-        .encode(
-            x=alt.X("theta:Q", title="theta, reference metric"),
-            y=alt.Y("information:Q", title="information"),
-            color=alt.Color(f"{by}:N", title=by.replace("_id", "")),
-        )
+    table = bank.information([ids] if isinstance(ids, str) else ids).curves
+    base = alt.Chart().encode(x=alt.X("theta:Q", title="theta, reference metric"), color="dimension:N")
+    band = base.mark_area(opacity=0.2).encode(
+        y=alt.Y("information_low:Q", title="information"), y2="information_high:Q"
     )
+    line = base.mark_line().encode(y="information:Q")
+    n = "all items" if ids is None else f"{1 if isinstance(ids, str) else len(ids)} items"
+    return alt.layer(band, line, data=table, title=f"Information, {n}")
 
 
 def links(bank: Version) -> altair.Chart:

@@ -17,13 +17,12 @@ from concal.metric import move_items
 
 Array = npt.NDArray[np.float64]
 THETA = np.linspace(-4.0, 4.0, 81)
+BAND = 1.645  # standard deviations of the 90 % band
 
 
-def only_items(consensus: Consensus, ids: Sequence[str] | None) -> list[GroupConsensus]:
+def only_items(consensus: Consensus, ids: Sequence[str]) -> list[GroupConsensus]:
     """Groups with these items only, in the bank's order; unknown ids are an error."""
-    if ids is None:
-        return list(consensus.groups.values())
-    asked = [ids] if isinstance(ids, str) else list(ids)
+    asked = list(ids)
     known = {item for group in consensus.groups.values() for item in group.item_ids}
     if unknown := [item for item in asked if item not in known]:
         raise BankError(f"{len(unknown)} items are not in the bank: {first_few(unknown)}; bank.items() lists all")
@@ -44,10 +43,12 @@ def curve_table(bank: Version, ids: Sequence[str], *, periods: bool = True) -> p
     consensus = bank.consensus(joint=False)
     frames = []
     for group in only_items(consensus, ids):
-        found = score_curves(group, THETA)
-        frames += [_curve(item, "consensus", *found[j].T) for j, item in enumerate(group.item_ids)]
+        curve, logit_sd = score_curves(group.model, group.mean, group.covariance, THETA)
+        logit = np.log(np.clip(curve, 1e-9, 1 - 1e-9)) - np.log1p(-np.clip(curve, 1e-9, 1 - 1e-9))
+        low, high = (1 / (1 + np.exp(-(logit + z * logit_sd))) for z in (-BAND, BAND))
+        frames += [_curve(item, "consensus", curve[j], low[j], high[j]) for j, item in enumerate(group.item_ids)]
     if periods:
-        frames += _period_curves(bank, consensus, [str(i) for i in ([ids] if isinstance(ids, str) else ids)])
+        frames += _period_curves(bank, consensus, list(ids))
     return pl.concat(frames)
 
 
@@ -77,32 +78,3 @@ def _period_curves(bank: Version, consensus: Consensus, ids: Sequence[str]) -> l
                 moved = move_items(xi, *links[period, group.dimension])
                 frames.append(_curve(item, period, group.model.expected_score(THETA, moved[None, :])))
     return frames
-
-
-def information_table(bank: Version, ids: Sequence[str] | None = None) -> pl.DataFrame:
-    """Fisher information about theta by ability, at the posterior means: item_id, dimension, theta, information.
-
-    Without `ids` the sum over all items of a dimension, with item_id null.
-    """
-    rng, frames = np.random.default_rng(0), []
-    for group in only_items(bank.consensus(joint=False), ids):
-        n = len(group.item_ids)
-        theta = np.tile(THETA, n)
-        xi = np.repeat(group.mean, THETA.size, axis=0)
-        any_score = group.model.simulate(theta, xi, rng)  # expected information does not depend on it
-        values = group.model.derivatives(any_score, theta, xi).theta_information
-        frames.append(
-            pl.DataFrame(
-                {
-                    "item_id": np.repeat(group.item_ids, THETA.size).tolist(),
-                    "dimension": [group.dimension] * theta.size,
-                    "theta": theta,
-                    "information": np.asarray(values, dtype=np.float64),
-                }
-            )
-        )
-    table = pl.concat(frames)
-    if ids is not None:
-        return table
-    total = table.group_by("dimension", "theta", maintain_order=True).agg(pl.col("information").sum())
-    return total.select(pl.lit(None, dtype=pl.String).alias("item_id"), "dimension", "theta", "information")
