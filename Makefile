@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help setup setup-slow demo test test-slow lint docs bench lock clean
+.PHONY: help setup setup-slow demo test test-slow lint docs bench lock wheel newest clean
 
 help:
 	@echo "make demo       simulate a programme, build its bank, compare with the pooled fit, write the report"
 	@echo "make test       the test suite           make test-slow  the long statistical checks"
 	@echo "make lint       ruff and mypy            make docs       the documentation, warnings are errors"
 	@echo "make bench      the benchmarks           make lock       renew constraints.txt from this environment"
+	@echo "make wheel      the wheel, tried alone   make newest     the tests with the newest numba and polars"
 
 setup: $(READY)
 
@@ -22,7 +23,8 @@ $(READY): pyproject.toml constraints.txt
 setup-slow: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,slow]'
 
-demo: setup
+demo:
+	@start=$$(date +%s); $(MAKE) --no-print-directory setup; echo "set-up took $$(($$(date +%s) - start)) s"
 	$(BIN)/concal demo --to concal-demo
 
 test: setup
@@ -41,6 +43,12 @@ docs: setup
 
 bench: setup
 	$(BIN)/python benchmarks/run_all.py
+
+wheel:
+	PYTHON=$(PYTHON) .ci/wheel
+
+newest:
+	PYTHON=$(PYTHON) .ci/newest
 
 lock: setup-slow
 	$(BIN)/python -m pip freeze --exclude-editable > constraints.txt

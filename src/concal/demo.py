@@ -12,6 +12,7 @@ import polars as pl
 
 from concal.bank.bank import Bank
 from concal.bank.evaluation import Evaluation
+from concal.calibrate.period import calibrate
 from concal.errors import DataError
 from concal.evaluate.pooled import evaluate_bank
 from concal.report.page import write_report
@@ -74,6 +75,18 @@ def demo_programme(quick: bool, seed: int) -> Programme:
     return simulate_programme(spec, seed=seed, **(QUICK if quick else FULL))
 
 
+def compile_engine() -> None:
+    """A calibration with next to no data: it compiles what calibrations of the demonstration's formats need.
+
+    A second or two where the machine code of an earlier run is there.
+    """
+    calibration = demo_spec().calibration.model_copy(update={**QUICK_CALIBRATION, "draws": 100, "max_sweeps": 100})
+    spec = Spec.parse(demo_spec().model_copy(update={"calibration": calibration}).model_dump())
+    tiny = simulate_programme(spec, periods=1, items=60, examinees=60, responses_per_examinee=20, seed=1)
+    period, responses = next(iter(tiny.responses.items()))
+    calibrate(responses, tiny.items, spec, period=period)
+
+
 def run_demo(
     out: str | Path, *, quick: bool = False, seed: int = 1, tell: Tell = lambda text: None, work: Work | None = None
 ) -> Demo:
@@ -104,6 +117,8 @@ def run_demo(
         now = time.perf_counter()
         seconds[step], clock = now - clock, now
 
+    compile_engine()
+    done("load and compile the engine")
     programme = demo_programme(quick, seed)
     files = programme.write(out / "programme", "parquet")
     n = sum(frame.height for frame in programme.responses.values())

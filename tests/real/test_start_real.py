@@ -13,7 +13,7 @@ SETS = [
     (
         "livecodebench/responses.parquet",
         "livecodebench/items.parquet",
-        {"continuous": ("ordered_beta", 2043), "binary": ("2pl", 419)},
+        {"continuous": ("ordered_beta", 2426), "binary": ("2pl", 36)},
     ),
     ("continuous_vas/epia.csv", None, {"items": ("ordered_beta", 5)}),
     (

@@ -161,6 +161,26 @@ def test_groups_of_the_item_table_stay(tmp_path):
     accepted(found, tmp_path)
 
 
+def test_items_with_few_responses_follow_those_that_show_their_scores(tmp_path):
+    """A sparse item of a group with scores 0 to 2 shows 0 and 1 only; one nobody answered shows none."""
+    table = long_table().filter(pl.col("item_id") != "q2")
+    few = pl.DataFrame([("s1", "q2", 0.0), ("s2", "q2", 1.0)], schema=table.schema, orient="row")
+    pl.concat([table, few]).write_csv(tmp_path / "r.csv")
+    ids = [f"q{k}" for k in range(7)]
+    groups = ["choice", "choice", "steps", "steps", "share", "share", "steps"]
+    pl.DataFrame({"item_id": ids, "group": groups}).write_csv(tmp_path / "i.csv")
+    found = look_at_files(tmp_path / "r.csv", tmp_path / "i.csv")
+    assert {(g.name, g.kind.model, g.items) for g in found.groups} == {
+        ("choice", "2pl", 2),
+        ("steps", "gpcm", 3),
+        ("share", "beta", 2),
+    }
+    assert any(
+        "1 item of the item table without a response: 'q6'; their group is a guess" in text for text in found.odd
+    )
+    accepted(found, tmp_path)
+
+
 def test_oddities_are_listed(tmp_path):
     table = long_table().with_columns(pl.col("score").cast(pl.String))
     more = pl.DataFrame(

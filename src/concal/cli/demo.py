@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from concal.cli.show import JsonOption, print_json
+from concal.cli import views
+from concal.cli.show import JsonOption, print_json, print_view
 
 
 def register(app: typer.Typer) -> None:
@@ -28,6 +29,8 @@ def demo(
     Example: concal demo --to concal-demo
     """
     typer.echo("loading and, the first time on this machine, compiling the engine ...", err=True)
+    import polars as pl
+
     from concal.cli.ahead import compiled_ahead
     from concal.cli.evaluate import print_evaluation
     from concal.cli.progress import shown_progress
@@ -47,5 +50,7 @@ def demo(
         )
     else:
         typer.echo("The demonstration samples to half of the default number of effective draws.")
+    steps = [{"step": step, "seconds": seconds} for step, seconds in made.seconds.items()]
+    print_view(pl.DataFrame(steps), views.STEPS)
     total = sum(made.seconds.values())
     typer.echo(f"Done in {total:.0f} s. Open the report: {made.report.resolve()}")

@@ -450,6 +450,13 @@ FEATURES = View(
     ("column", "kind", "levels", "missing", "term"),
     keys=("column",),
 )
+STEPS = View(
+    "How long the steps took",
+    "no steps",
+    {"step": Column(TEXT, "what was done"), "seconds": Column(NUMBER, "wall time", "seconds", 1)},
+    ("step", "seconds"),
+    keys=("step",),
+)
 SIMULATED = View(
     "Periods",
     "nothing was simulated",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import polars as pl
@@ -10,6 +11,8 @@ from concal.errors import DataError, first_few
 
 MOST_CATEGORIES = 15
 """Whole-number scores that span more than this are taken as continuous."""
+ENOUGH = 30
+"""Responses after which an item has shown what scores it has."""
 ROUND_MAXIMA = (10.0, 100.0)
 """A largest score in the upper half below one of these was given out of it."""
 
@@ -38,7 +41,7 @@ class Kind:
     other: str
 
 
-def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> tuple[pl.DataFrame, dict[str, Kind]]:
+def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> pl.DataFrame:
     """Per item its responses and scores, its kind, and how its scores become those the model takes.
 
     Parameters
@@ -50,10 +53,9 @@ def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> tuple[
 
     Returns
     -------
-    items : polars DataFrame
-        item_id, n_responses, n_persons, low, high, distinct, kind, shift, scale: the score the model takes is
+    polars DataFrame
+        item_id, n_responses, low, high, distinct, at_ends, kind, shift, scale: the score the model takes is
         (score - shift) / scale.
-    kinds : dict of str -> Kind
     """
     whole = (pl.col("score") % 1 == 0).all()
     items = rows.group_by("item_id", maintain_order=True).agg(
@@ -86,7 +88,43 @@ def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> tuple[
         .then(pl.format("ordered_{}", (top + 1).cast(pl.Int64)))
         .otherwise(pl.lit("continuous")),
     )
-    return items.drop("whole", "discrete"), {name: _kind(name, items) for name in items["kind"].unique().sort()}
+    return items.drop("whole", "discrete")
+
+
+def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None) -> pl.DataFrame:
+    """Items with few responses may not show all their scores: they get the kind of those that do.
+
+    That is the widest kind of their group where the item table has groups, else the most usual kind, unless their
+    scores are beyond it.
+
+    Parameters
+    ----------
+    items
+        What `describe_items` gave.
+    groups
+        item_id, group; or None.
+    """
+    order = pl.when(pl.col("kind") == "binary").then(2.0).when(pl.col("kind") == "continuous").then(math.inf)
+    rank = order.otherwise(pl.col("kind").str.strip_prefix("ordered_").cast(pl.Float64, strict=False))
+    known = items if groups is None else items.join(groups, on="item_id", how="left", maintain_order="left")
+    known = known.with_columns(rank=rank, sure=pl.col("n_responses") >= ENOUGH)
+    base = pl.lit("") if groups is None else pl.col("group").cast(pl.String).fill_null("")
+    seen = known.filter("sure") if known["sure"].any() else known
+    by = seen.group_by(base.alias("base"), "kind", "rank", "shift", "scale").agg(items=pl.len())
+    first = ["rank"] if groups is not None else ["items", "rank"]
+    target = by.sort(*first, descending=True).unique("base", keep="first", maintain_order=True)
+    wider = target.select("base", to_kind="kind", to_rank="rank", to_shift="shift", to_scale="scale")
+    both = known.with_columns(base=base).join(wider, on="base", how="left", maintain_order="left")
+    most = pl.when(pl.col("to_kind") == "continuous").then("to_scale").otherwise(pl.col("to_rank") - 1)
+    wide_enough = (pl.col("rank") < pl.col("to_rank")) & (pl.col("high") - pl.col("to_shift") <= most)
+    fits = ~pl.col("sure") & wide_enough
+    columns = [pl.when(fits).then(f"to_{name}").otherwise(name).alias(name) for name in ("kind", "shift", "scale")]
+    return both.with_columns(columns).select(items.columns)
+
+
+def kinds_of(items: pl.DataFrame) -> dict[str, Kind]:
+    """The kinds there are."""
+    return {name: _kind(name, items) for name in items["kind"].unique().sort()}
 
 
 def _maximum(continuous: pl.DataFrame, given: float | None) -> float:

@@ -17,7 +17,7 @@ from concal.report.write import write_whole
 from concal.spec import DataSpec, Spec
 from concal.start.columns import Columns, find_columns
 from concal.start.features import describe_features, from_responses, match_items
-from concal.start.scores import Kind, describe_items, recoded
+from concal.start.scores import Kind, describe_items, kinds_of, recoded, settle_kinds
 from concal.start.write import GroupDraft, draft_spec
 
 FEW = 5  # responses below which an item is listed
@@ -95,9 +95,10 @@ def look_at_files(
             f"({some(answers.unreadable.unique().sort())}); score the answers first, or name the column of scores with "
             "--score COLUMN"
         )
-    scored, kinds = describe_items(answers.rows, max_score)
+    scored = describe_items(answers.rows, max_score)
     found = _feature_table(table, columns, items, scored, odd)
-    grouped, groups = _groups(found, scored, kinds)
+    scored = settle_kinds(scored, found.select("item_id", "group") if "group" in found.columns else None)
+    grouped, groups = _groups(found, scored, kinds_of(scored))
     features = describe_features(grouped, ("item_id", "group"))
     data, notes = _data_section(columns, answers, options)
     _list_oddities(answers, scored, odd)
@@ -165,7 +166,9 @@ def _feature_table(
         odd.append(f"{counted(unknown.len(), 'item')} with responses but not in the item table: {some(unknown)}; added")
     idle = listed.filter(~pl.col("item_id").is_in(scored["item_id"].implode()))["item_id"]
     if idle.len():
-        odd.append(f"{counted(idle.len(), 'item')} of the item table without a response: {some(idle)}; predicted")
+        odd.append(
+            f"{counted(idle.len(), 'item')} of the item table without a response: {some(idle)}; their group is a guess"
+        )
     missing = [n for n in own.columns if n not in listed.columns]
     both = listed.join(own.select("item_id", *missing), on="item_id", how="left") if missing else listed
     return pl.concat([both, own.join(listed, on="item_id", how="anti")], how="diagonal_relaxed")
@@ -175,9 +178,11 @@ def _groups(table: pl.DataFrame, scored: pl.DataFrame, kinds: dict[str, Kind]) -
     """A group per kind of scores, within the groups the item table has, if any."""
     usual = scored.group_by("kind").len().sort("len", "kind", descending=[True, False])["kind"][0]
     both = table.join(scored.select("item_id", "kind", "n_responses"), on="item_id", how="left")
-    both = both.with_columns(pl.col("kind").fill_null(usual), pl.col("n_responses").fill_null(0))
     if "group" in both.columns:
         base = pl.col("group").cast(pl.String).fill_null("items")
+        both = both.with_columns(pl.col("kind").fill_null(pl.col("kind").drop_nulls().mode().first().over(base)))
+    both = both.with_columns(pl.col("kind").fill_null(usual), pl.col("n_responses").fill_null(0))
+    if "group" in both.columns:
         several = pl.col("kind").n_unique().over(base) > 1
         name = pl.when(several).then(pl.format("{}_{}", base, "kind")).otherwise(base)
     else:
