@@ -193,6 +193,7 @@ class Bank(Version):
         keep_responses: bool = True,
         reason: str = "",
         progress: Progress | None = None,
+        accept_unconverged: bool = False,
         cluster: Cluster | None = None,
     ) -> list[Update]:
         """Add a backlog of periods in order; with a cluster they are calibrated side by side first.
@@ -203,7 +204,7 @@ class Bank(Version):
         ----------
         manifest
             CSV with a line per period: period, responses, items (paths relative to the manifest).
-        keep_responses, reason, progress, cluster
+        keep_responses, reason, progress, accept_unconverged, cluster
             As in `add`.
         """
 
@@ -215,6 +216,7 @@ class Bank(Version):
                 keep_responses=keep_responses,
                 reason=reason,
                 progress=progress,
+                accept_unconverged=accept_unconverged,
                 cluster=cluster,
             )
 

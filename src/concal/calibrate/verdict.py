@@ -32,7 +32,7 @@ def enough_items(good: npt.NDArray[np.bool_], spec: CalibrationSpec) -> bool:
 def unconverged_text(calibration: Calibration, spec: CalibrationSpec) -> str:
     """What is wrong, in which groups and items, and what to do."""
     reached = calibration.convergence
-    own = calibration.engine == "concal"
+    own = calibration.engine.startswith("concal")
     lines = [f"period {calibration.period!r} has not converged, so it is not put into the bank"]
     if np.isfinite(reached.max_rhat_population):
         lines.append(
