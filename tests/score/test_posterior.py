@@ -5,12 +5,13 @@ import pytest
 from worlds import MODELS, brute_force, make_bank, people, simulate
 
 from concal.calibrate.workers import Workers
-from concal.score import kernels
+from concal.score import kernels, posterior
 from concal.score.grid import common_grid
 from concal.score.items import posterior_points
 from concal.score.prior import Prior
 from concal.score.rows import Answered, LikelihoodRows
 from concal.score.score import ScoreOptions, score_examinees
+from concal.score.soft import SoftTables
 
 
 def columns(frame, name, D):
@@ -89,6 +90,24 @@ def test_examinees_beyond_the_grid():
         assert found["se_dim0"][p] == pytest.approx(np.sqrt(covariance[0, 0]), abs=1e-6)
 
 
+def test_many_examinees_beyond_the_grid_share_a_wider_one(monkeypatch):
+    grids = []
+    whole = posterior.integrate
+    monkeypatch.setattr(posterior, "integrate", lambda *a: grids.append((a[1].n_persons, a[3].grid)) or whole(*a))
+    bank = make_bank([("2pl", None)], n_items=300)
+    _, answered = simulate(bank, 2 * posterior.FEW, 300, theta=np.full((2 * posterior.FEW, 1), 5.0))
+    found = score_examinees(bank, people(answered), ScoreOptions(items="mean", prior=Prior([0.0], [[0.09]])))
+    assert min(n for n, _ in grids) > posterior.FEW
+    first, second = grids[0][1], grids[1][1]
+    np.testing.assert_allclose(second.spacing, first.spacing)
+    for p in (0, 50, 99):
+        mean, covariance = brute_force(
+            bank, answered, p, mean=np.zeros(1), covariance=np.array([[0.09]]), per_axis=900, width=[6.0]
+        )
+        assert found["theta_dim0"][p] == pytest.approx(mean[0], abs=1e-6)
+        assert found["se_dim0"][p] == pytest.approx(np.sqrt(covariance[0, 0]), abs=1e-6)
+
+
 def test_compiled_exponential():
     x = np.concatenate([np.linspace(-59.99, 0.0, 10001), [-60.1, -700.0, -1e300, -np.inf]])
     L = x[None].copy()
@@ -126,6 +145,24 @@ def test_soft_rows_average_over_the_posterior():
             exact = np.mean(np.exp(g.model.log_likelihood(np.full(n, score[r]), np.full(n, nodes[0, q]), xi)))
             got = np.exp(table[rows.rows[r], q])
             assert got == pytest.approx(exact, rel=0.02, abs=2e-3)
+
+
+def test_soft_rows_are_made_once(monkeypatch):
+    bank = make_bank([("2pl", None), ("gpcm", 4), ("ordered_beta", None)], dimensions=2, sd=0.5)
+    _, answered = simulate(bank, 60, 6)
+    made, fresh = [], LikelihoodRows.soft_table
+    monkeypatch.setattr(LikelihoodRows, "soft_table", lambda rows, *a: made.append(rows) or fresh(rows, *a))
+    grid, workers = common_grid(bank.abilities.mean, bank.abilities.covariance), Workers(1)
+    tables = SoftTables(grid, int(bank.items.first_atom[-1]), workers)
+    for nodes in (grid.nodes[0], grid.finer().nodes[0], grid.wider().nodes[0], np.linspace([-1, -1], [1, 2], 40).T):
+        made.clear()
+        for lo, hi in ((0, 20), (20, 40), (0, 60)):
+            rows = LikelihoodRows.of(bank.items, answered.part(lo, hi))
+            np.testing.assert_array_equal(tables.rows_at(rows, nodes), fresh(rows, nodes, workers))
+        atoms = np.concatenate([g.atom for rows in made for g in rows.groups])
+        atoms = atoms[atoms >= 0]
+        once = np.unique(atoms).size == atoms.size
+        assert once == bool((nodes[:, [0, -1]] == grid.nodes[0][:, [0, -1]]).all())
 
 
 def test_posterior_points_have_the_posteriors_moments():

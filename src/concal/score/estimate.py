@@ -19,6 +19,7 @@ from concal.score.modes import Estimates, Likelihood, likelihood_estimates, map_
 from concal.score.posterior import PERSONS, Target, posterior
 from concal.score.prior import Priors
 from concal.score.rows import Answered, LikelihoodRows
+from concal.score.soft import SoftTables
 
 Array = npt.NDArray[np.float64]
 Method = Literal["eap", "map", "ml", "wle"]
@@ -106,23 +107,14 @@ class Estimator:
         if self.level == "mean":
             yield Target(group, p.mean, p.covariance, lambda rows, nodes: rows.mean_table(nodes, self.workers))
         elif self.level == "soft":
-            yield Target(group, p.mean, p.covariance, self._soft_table)
+            yield Target(group, p.mean, p.covariance, self._soft.rows_at)
         else:
             for s in self.draws:
                 yield self.target_of_draw(int(s), group)
 
-    def _soft_table(self, rows: LikelihoodRows, nodes: Array) -> Array:
-        """Averaged likelihoods; chunks of a large file need the same rows, so the last table is kept."""
-        last = self._kept.get("soft")
-        if last is not None and np.array_equal(last[0], nodes) and rows.same_rows(last[1]):
-            return last[2]
-        table = rows.soft_table(nodes, self.workers)
-        self._kept["soft"] = (nodes, rows, table)
-        return table
-
     @cached_property
-    def _kept(self) -> dict[str, tuple[Array, LikelihoodRows, Array]]:
-        return {}
+    def _soft(self) -> SoftTables:
+        return SoftTables(self.grid, int(self.items.first_atom[-1]), self.workers)
 
     def target_of_draw(self, s: int, group: npt.NDArray[np.int32]) -> Target:
         """The posterior at one draw of items and links."""

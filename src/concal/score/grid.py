@@ -2,7 +2,7 @@ r"""Nodes of the quadrature and the prior's weights on them.
 
 The trapezoidal rule on equally spaced nodes is exact for a normal density of SD sigma up to
 :math:`2 e^{-2\pi^2\sigma^2/h^2}`: 5e-9 at h = sigma. The common grid has h = .31 of the smallest prior SD and
-reaches six prior SDs; examinees known better than h get a grid of their own (`concal.score.posterior`).
+reaches seven prior SDs; examinees known better than h get a grid of their own (`concal.score.posterior`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ from concal.errors import DataError
 from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
-REACH = 6.0
-"""Prior SDs the common grid reaches: 2e-9 of the prior lies beyond."""
+REACH = 7.0
+"""Prior SDs the common grid reaches: 3e-12 of the prior lies beyond. At six, one examinee in two thousand (15 items
+each) is so near the edge that it takes another grid."""
 SPACING = 0.31
 MOST_NODES = 1_000_000
 MOST_DIMENSIONS = 3
-"""The grid has Q^D nodes: 40, 1,600, 64,000 and then millions."""
+"""The grid has Q^D nodes: 48, 2,304, 110,592 and then millions."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +56,19 @@ class Grid:
 
     def finer(self) -> Grid | None:
         """The same reach at half the spacing; None where that would be too many nodes."""
+        return self._doubled(self.nodes[:, :, 0], self.nodes[:, :, -1])
+
+    def wider(self) -> Grid | None:
+        """Twice the reach at the same spacing; None where that would be too many nodes."""
+        low, high = self.nodes[:, :, 0], self.nodes[:, :, -1]
+        more = 0.5 * (high - low + self.spacing)
+        return self._doubled(low - more, high + more)
+
+    def _doubled(self, low: Array, high: Array) -> Grid | None:
         _, D, Q = self.nodes.shape
         if (2 * Q) ** D > MOST_NODES:
             return None
-        ends = self.nodes[:, :, 0], self.nodes[:, :, -1]
-        return Grid.of_nodes(np.moveaxis(np.linspace(*ends, 2 * Q), 0, 2).copy())
+        return Grid.of_nodes(np.moveaxis(np.linspace(low, high, 2 * Q), 0, 2).copy())
 
     def margins(self, mean: Array, covariance: Array) -> Array:
         """Log-densities of the priors' margins, (groups, D, Q), up to a constant."""

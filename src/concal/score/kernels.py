@@ -14,7 +14,7 @@ import numpy as np
 
 from concal.response import lanes
 from concal.response.compiled import kernel
-from concal.response.lanes import LANES, call_terms, inlined
+from concal.response.lanes import LANES, call_factored, call_terms, inlined
 
 put: Any = lanes.put  # numba gives them their signatures
 row: Any = lanes.row
@@ -69,19 +69,22 @@ def log_rows(tag: Any, par: Any, which: Any, y: Any, nodes: Any, out: Any, lo: i
 
 @kernel
 def soft_rows(tag: Any, par: Any, which: Any, y: Any, nodes: Any, out: Any, lo: int, hi: int) -> None:
-    """Log of the likelihood averaged over the points par[which[j], r] of the item's posterior."""
+    """Log of the likelihood averaged over the points par[which[j], r] of the item's posterior.
+
+    The models leave their logarithm to us: the average is of f exp(l), and one logarithm serves all points.
+    """
     points = par.shape[1]
+    log_part, factor = np.empty(points), np.empty(points)
     for j in range(lo, hi):
         item = which[j]
         for k in range(nodes.shape[0]):
             top, total = -np.inf, 0.0
             for r in range(points):
-                ll = call_terms(tag, y[j], par[item, r, 0] * (nodes[k] - par[item, r, 1]), par[item, r])[0]
-                if ll > top:
-                    total = total * math.exp(top - ll) + 1.0
-                    top = ll
-                else:
-                    total += math.exp(ll - top)
+                eta = par[item, r, 0] * (nodes[k] - par[item, r, 1])
+                log_part[r], factor[r], _, _ = call_factored(tag, y[j], eta, par[item, r])
+                top = max(top, log_part[r])
+            for r in range(points):
+                total += factor[r] * quick_exp(max(log_part[r] - top, -700.0))
             out[j, k] = top + math.log(total / points)
 
 

@@ -2,8 +2,8 @@ r"""Posterior moments of abilities by quadrature.
 
 .. math:: p(\theta_i | y_i) \propto N(\theta; \mu, R) \prod_j P_j(y_{ij} | \theta)
 
-Everyone is integrated on the common grid first. Examinees whose posterior is narrower than its spacing are integrated
-again on finer ones, and the last few, with those at its edge, on grids of their own that follow what was found.
+Everyone is integrated on the common grid first. Examinees whose posterior is narrower than its spacing, or beyond its
+ends, are integrated again on finer or wider ones, and the last few on grids of their own that follow what was found.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 PERSONS = 256
 """Examinees a thread takes at a time."""
 FEW = 50
-"""So many examinees are integrated on grids of their own; more than that on a finer common one first."""
+"""So many examinees are integrated on grids of their own; more than that on a finer or wider common one first."""
 OWN_NODES, OWN_REACH = 40, 8.0
 """Grids of one's own: spacing .4 posterior SDs, eight of them to either side."""
 NARROWEST = 1.1
@@ -54,6 +54,10 @@ class Moments:
     def variance(self) -> Array:
         """(persons, D)."""
         return np.asarray(np.diagonal(self.covariance, axis1=1, axis2=2))
+
+    def of(self, persons: Index | npt.NDArray[np.bool_]) -> Moments:
+        """Of some examinees."""
+        return Moments(self.mean[persons], self.covariance[persons], self.log_marginal[persons])
 
     def put(self, persons: Index, better: Moments) -> None:
         """Take over what was found again for some examinees."""
@@ -92,10 +96,20 @@ def integrate(
 
 def misfits(found: Moments, grid: Grid) -> npt.NDArray[np.bool_]:
     """Whose posterior a grid (the same for all) is too coarse or too short for."""
+    return too_coarse(found, grid) | too_short(found, grid)
+
+
+def too_coarse(found: Moments, grid: Grid) -> npt.NDArray[np.bool_]:
+    """Whose posterior is narrower than a grid can tell, or was missed by it altogether."""
     sd = np.sqrt(np.maximum(found.variance, 0.0))
-    low, high, spacing = grid.nodes[0, :, 0], grid.nodes[0, :, -1], grid.spacing[0]
-    bad = (sd < NARROWEST * spacing) | (found.mean - EDGE * sd < low) | (found.mean + EDGE * sd > high)
-    return np.asarray((bad | ~np.isfinite(found.mean)).any(axis=1))
+    return np.asarray(((sd < NARROWEST * grid.spacing[0]) | ~np.isfinite(found.mean)).any(axis=1))
+
+
+def too_short(found: Moments, grid: Grid) -> npt.NDArray[np.bool_]:
+    """Whose posterior goes beyond a grid's ends."""
+    reach = EDGE * np.sqrt(np.maximum(found.variance, 0.0))
+    low, high = grid.nodes[0, :, 0], grid.nodes[0, :, -1]
+    return np.asarray(((found.mean - reach < low) | (found.mean + reach > high)).any(axis=1))
 
 
 @dataclass(frozen=True)
@@ -125,15 +139,21 @@ class Target:
 def posterior(
     items: ScoringItems, rows: LikelihoodRows, answered: Answered, target: Target, grid: Grid, workers: Workers
 ) -> Moments:
-    """Moments of all examinees: on the common grid, on finer ones, and the last few on grids of their own."""
+    """Moments of all examinees: on the common grid, on finer or wider ones, and the last few on grids of their own."""
     found = integrate(rows, answered, target.group, target.on(grid, rows), workers)
     left = np.flatnonzero(misfits(found, grid))
-    while left.size > FEW and (finer := grid.finer()) is not None:
-        grid, some = finer, answered.of(left)
+    better = found.of(left)
+    while left.size > FEW:
+        # a posterior at the edge may look narrow because the edge cuts it: first wider, then finer
+        next_grid = grid.wider() if too_short(better, grid).sum() > FEW else grid.finer()
+        if next_grid is None:
+            break
+        grid, some = next_grid, answered.of(left)
         part, own = LikelihoodRows.of(items, some), replace(target, group=target.group[left])
         better = integrate(part, some, own.group, own.on(grid, part), workers)
         found.put(left, better)
-        left = left[misfits(better, grid)]
+        bad = misfits(better, grid)
+        left, better = left[bad], better.of(bad)
     for person in left:
         found.put(np.array([person]), _own_grid(items, answered, target, found, int(person), workers))
     return found

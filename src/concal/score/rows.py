@@ -57,13 +57,23 @@ class Answered:
 
 @dataclass(frozen=True)
 class GroupRows:
-    """The rows of one group: `at` in the table, for item `items[which]` and encoded score `y`."""
+    """The rows of one group: `at` in the table, for item `items[which]` and encoded score `y`.
+
+    `atom` is a row's place in the table of all items' atoms (`ScoringItems.first_atom`), -1 where the score is none.
+    """
 
     group: GroupItems
     at: slice
     items: Index
     which: Index
     y: Array
+    atom: Index
+
+    def some(self, rows: Index, first: int) -> GroupRows:
+        """Some of the rows, standing from `first` on in a table of their own."""
+        kept, which = np.unique(self.which[rows], return_inverse=True)
+        at = slice(first, first + rows.size)
+        return GroupRows(self.group, at, self.items[kept], which.astype(np.int64), self.y[rows], self.atom[rows])
 
 
 @dataclass(frozen=True)
@@ -112,7 +122,9 @@ class LikelihoodRows:
             score[~from_atom] = answered.score[loose[own[~from_atom] - atoms.size]]
             distinct, which = np.unique(row_item[own] - g.first, return_inverse=True)
             encoded = np.ascontiguousarray(g.model.encode_score(score), dtype=np.float64)
-            groups.append(GroupRows(g, slice(first, first + own.size), distinct, which.astype(np.int64), encoded))
+            at, atom = slice(first, first + own.size), np.full(own.size, -1, np.int64)
+            atom[from_atom] = kept
+            groups.append(GroupRows(g, at, distinct, which.astype(np.int64), encoded, atom))
             first += own.size
         dims = [np.full(r.y.size, r.group.dim, dtype=np.int64) for r in groups]
         return cls(rows, np.concatenate(dims) if dims else np.zeros(0, np.int64), tuple(groups))
@@ -122,12 +134,15 @@ class LikelihoodRows:
         """How many."""
         return self.dim.size
 
-    def same_rows(self, other: LikelihoodRows) -> bool:
-        """Whether another has the same rows in the same order."""
-        return self.n_rows == other.n_rows and all(
-            np.array_equal(a.items, b.items) and np.array_equal(a.which, b.which) and np.array_equal(a.y, b.y)
-            for a, b in zip(self.groups, other.groups, strict=True)
-        )
+    def some(self, keep: Index) -> LikelihoodRows:
+        """Some rows, in increasing order; responses are left behind."""
+        groups: list[GroupRows] = []
+        first = 0
+        for g in self.groups:
+            own = keep[(keep >= g.at.start) & (keep < g.at.stop)] - g.at.start
+            groups.append(g.some(own, first))
+            first += own.size
+        return LikelihoodRows(np.zeros(0, np.int32), self.dim[keep], tuple(groups))
 
     @property
     def items(self) -> list[Index]:

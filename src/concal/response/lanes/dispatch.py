@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload, register_jitable
 
-from concal.response.lanes.vector import INLINE, inlined, splat
+from concal.response.lanes.vector import INLINE, LanesType, inlined, splat
 from concal.response.registry import kernels
 
 
@@ -70,6 +70,13 @@ def _call_factored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
         factored = _compiled(known.factored)
         return lambda tag, y, eta, par: factored(tag, y, eta, par)
     terms = _compiled(known.terms)
+    if not isinstance(eta, LanesType):
+
+        def unfactored_scalar(tag: Any, y: Any, eta: Any, par: Any) -> Any:
+            ll, g, w = terms(tag, y, eta, par)
+            return ll, 1.0, g, w
+
+        return unfactored_scalar
 
     def unfactored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
         ll, g, w = terms(tag, y, eta, par)
