@@ -5,6 +5,7 @@ import shutil
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from reported_bank import HTML_ID, HTML_NAME, PERIODS
 
@@ -79,7 +80,20 @@ def test_no_error_and_no_request(page):
 
 
 @pytest.mark.parametrize(
-    "name", ["exposure", "rhat", "clouds", "anchors", "uncertainty", "agreement", "abilities", "movers", "tests"]
+    "name",
+    [
+        "exposure",
+        "rhat",
+        "clouds",
+        "anchors",
+        "uncertainty",
+        "agreement",
+        "abilities",
+        "movers",
+        "tests",
+        "measures",
+        "map",
+    ],
 )
 def test_charts_are_drawn_with_numbers_one_click_away(page, name):
     drawn = page.execute_script(
@@ -140,6 +154,22 @@ def test_explorer_shows_the_banks_numbers(page, reported):
     assert float(cells[1]) == pytest.approx(d["mean"], abs=6e-4)
     assert float(cells[2]) == pytest.approx(d["sd"], abs=6e-4)
     assert int(cells[5]) == d["n_responses"]
+
+
+def test_explorer_shows_an_items_information(page, reported):
+    page.execute_script("openItem('vocabulary-00010')")
+    rows = page.execute_script(
+        """
+        document.querySelector("[data-panel=information] details.numbers summary").click();
+        return new Promise(done => setTimeout(() => done(
+          [...document.querySelectorAll("[data-panel=information] tbody tr")]
+            .map(tr => [...tr.children].map(c => Number(c.textContent)))), 100));
+        """
+    )
+    known, (information, _) = reported[1].consensus.groups["vocabulary"], reported[1].information["vocabulary"]
+    exact = information[known.item_ids.index("vocabulary-00010")]
+    np.testing.assert_allclose([r[1] for r in rows[: exact.size]], exact[: len(rows)], atol=0.04 * exact.max() + 1e-3)
+    assert all(r[2] <= r[1] <= r[3] for r in rows)
 
 
 def test_observed_scores_are_points_over_the_curve(page, reported):

@@ -13,6 +13,7 @@ from reported_bank import HTML_ID, HTML_NAME, PERIODS
 from unpacked import frame, read_page, unpack
 
 from concal.errors import BankError, ConcalError, DataError
+from concal.evaluate.targeting import information_curves
 from concal.report import write
 from concal.report.pack import Block, script_json
 from concal.report.page import write_report
@@ -116,6 +117,29 @@ def test_periods_without_response_tables_have_no_points(packed):
     )
 
 
+def test_information_is_the_items(reported, packed):
+    """Every item's packed curve against the model's, and the bank's as the sum of its items."""
+    content, block = packed
+    view = reported[1]
+    for group in content["sections"]["items"]["groups"]:
+        own, known = group["panels"]["information"], view.consensus.groups[group["name"]]
+        exact, spread = information_curves(known.model, known.mean, known.covariance, np.array(own["theta"]))
+        largest = np.exp(own["least"] + own["step"] * unpack(block, own["largest"]).astype(float))
+        np.testing.assert_allclose(largest, exact.max(axis=1), rtol=own["step"])
+        curve = unpack(block, own["curve"], len(own["theta"])) * exact.max(axis=1, keepdims=True)
+        assert (np.abs(curve - exact) <= exact.max(axis=1, keepdims=True) / 40).all()
+        peak = spread[np.arange(len(spread)), exact.argmax(axis=1)]
+        np.testing.assert_allclose(unpack(block, own["sd"]) * own["step"], peak, atol=own["step"])
+    table = frame(block, content["sections"]["information"]["curves"], list(view.item_ids))
+    here = [k for k, d in enumerate(table["dimension"]) if d == "writing"]
+    total = sum(
+        view.information[n][0].sum(axis=0) for n, g in view.consensus.groups.items() if g.dimension == "writing"
+    )
+    np.testing.assert_allclose([table["information"][k] for k in here], total, rtol=1e-5)
+    located = frame(block, content["sections"]["information"]["locations"], list(view.item_ids))
+    assert sum(located["count"]) == len(view.item_ids)
+
+
 def test_curves_are_the_models(reported, packed):
     view, (content, block) = reported[1], packed
     group = view.consensus.groups["dictation"]
@@ -123,7 +147,7 @@ def test_curves_are_the_models(reported, packed):
     own = next(g for g in groups if g["name"] == "dictation")["panels"]["curves"]
     nodes = len(content["theta"])
     curve = unpack(block, own["curve"], nodes).reshape(-1, nodes)
-    spread = unpack(block, own["spread"]).reshape(-1, nodes) * own["step"]
+    spread = (unpack(block, own["spread"]).reshape(-1, nodes) * own["step"]) ** 2
     expected = group.model.expected_score(np.array(content["theta"]), group.mean[:, None, :])
     np.testing.assert_allclose(curve, expected, atol=0.004)
     assert (spread >= 0).all()

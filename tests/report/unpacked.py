@@ -17,7 +17,7 @@ def read_page(text: str):
 def unpack(block: bytes, ref: dict, row: int | None = None):
     start, length = ref["at"]
     raw = np.frombuffer(block[start : start + length], dtype=np.uint8)
-    kinds = {"f32": "<f4", "i32": "<i4", "r16": "<i2", "r32": "<i4"}
+    kinds = {"f32": "<f4", "i32": "<i4", "s32": "<i4", "r16": "<i2", "r32": "<i4"}
     if ref["t"] == "text":
         return json.loads(raw.tobytes())
     if ref["t"] == "u8":
@@ -26,6 +26,8 @@ def unpack(block: bytes, ref: dict, row: int | None = None):
         return np.cumsum(raw.reshape(-1, row), axis=1, dtype=np.uint8) / ref["parts"]
     kind = np.dtype(kinds[ref["t"]])
     values = np.frombuffer(raw.reshape(kind.itemsize, -1).T.tobytes(), dtype=kind)
+    if ref["t"] == "s32":
+        return np.cumsum(values)
     if ref["t"][0] != "r":
         return values
     missing = np.iinfo(kind).min

@@ -14,7 +14,7 @@ from concal.score.support import bias_terms
 def test_item_information_is_the_expected_squared_gradient(model, categories):
     bank = make_bank([(model, categories)], n_items=3)
     group, nodes = bank.items.groups[0], np.array([-1.0, 0.5, 2.0])
-    found = item_information(group, group.mean, nodes)
+    found = item_information(group.model, group.mean, nodes)
     for q, theta in enumerate(nodes):
         exact, _ = bias_terms(group.model, np.full(3, theta), group.mean)
         np.testing.assert_allclose(found[:, q], exact, rtol=1e-3)
@@ -26,7 +26,9 @@ def test_test_information_sums_and_bands_cover():
     assert found.draws == "joint draws"
     assert found.curves.height == 4
     group = bank.items.groups[0]
-    each = np.array([item_information(group, group.draws[s].astype(float), np.array([1.0])).sum() for s in range(50)])
+    each = np.array(
+        [item_information(group.model, group.draws[s].astype(float), np.array([1.0])).sum() for s in range(50)]
+    )
     row = found.curves.filter((found.curves["dimension"] == "dim0") & (found.curves["theta"] == 1.0)).row(0, named=True)
     assert row["information"] == pytest.approx(each.mean())
     assert row["information_low"] == pytest.approx(np.quantile(each, 0.05))

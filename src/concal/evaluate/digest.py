@@ -18,6 +18,7 @@ from concal.link.transform import linked_abilities
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
+ABILITY_EDGES: Array = np.round(np.arange(-5.0, 5.01, 0.25), 2)
 RHAT_EDGES = (*np.round(np.arange(1.0, 1.1001, 0.005), 3).tolist(), float("inf"))
 
 
@@ -103,7 +104,7 @@ def worst_items(calibrations: Mapping[str, Calibration], n: int = 25) -> pl.Data
 
 def ability_histogram(calibrations: Mapping[str, Calibration], links: Mapping[str, Link]) -> pl.DataFrame:
     """Examinees' posterior mean abilities on the reference metric: period, dimension, from, to, count."""
-    edges = np.round(np.arange(-5.0, 5.01, 0.25), 2)
+    edges = ABILITY_EDGES
     frames = []
     for period, calibration in calibrations.items():
         if calibration.abilities is None:

@@ -42,6 +42,10 @@ class Block:
             return {"t": "i32", "at": self._append(array.astype("<i4"))}
         return {"t": "f32", "at": self._append(array.astype("<f4"))}
 
+    def places(self, values: npt.ArrayLike) -> dict[str, Any]:
+        """Whole numbers that mostly go up by little, such as places of items: as differences, which compress well."""
+        return {"t": "s32", "at": self._append(np.diff(np.asarray(values, dtype="<i4"), prepend=np.int32(0)))}
+
     def codes(self, values: npt.ArrayLike) -> dict[str, Any]:
         """Small whole numbers, 0..255."""
         return {"t": "u8", "at": self._append(np.asarray(values).astype(np.uint8))}
@@ -84,7 +88,7 @@ class Block:
             return {"name": name, "kind": whole, **(self.numbers(values) if exact else self.rounded(values))}
         words = [None if v is None else str(v) for v in column.to_list()]
         if self._place and all(w in self._place for w in words):
-            return {"name": name, "kind": "item", **self.numbers(np.array([self._place[str(w)] for w in words], int))}
+            return {"name": name, "kind": "item", **self.places([self._place[str(w)] for w in words])}
         levels = list(dict.fromkeys(words))
         if len(levels) <= _FEW:
             index = {w: k for k, w in enumerate(levels)}

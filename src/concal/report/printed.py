@@ -68,6 +68,13 @@ WORDS = {
     "sd_ratio_low": "SD ratio, low exposure",
     "sd_ratio_mid": "mid",
     "sd_ratio_high": "high",
+    "examinees_from": "examinees from",
+    "examinees_to": "to",
+    "items_there": "share of items there",
+    "sem_least": "SEM, least",
+    "sem_most": "SEM, most",
+    "sem_best": "SEM, best items",
+    "thinnest_at": "thinnest at θ",
     "n": "n",
 }
 """Heads of columns that do not read well as they are."""

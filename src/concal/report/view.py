@@ -18,9 +18,12 @@ from concal.combine.factors.period import Placed
 from concal.combine.result import Consensus
 from concal.data.linkage import Linkage
 from concal.errors import BankError
+from concal.evaluate import targeting
 from concal.evaluate.attention import attention
+from concal.evaluate.digest import ability_histogram
 from concal.evaluate.links import links_in_force
 from concal.evaluate.notice import Notice
+from concal.evaluate.targeting import information_curves
 from concal.link.result import Link
 
 Array = npt.NDArray[np.float64]
@@ -97,6 +100,17 @@ class View:
         """Items and periods that moved."""
         spec = self.bank.consensus_spec
         return find_drift(self.placed, self.consensus, fdr=spec.drift_fdr, half_life=spec.half_life)
+
+    @cached_property
+    def ability_histogram(self) -> pl.DataFrame:
+        """Examinees' posterior means by period and dimension, at the links of the consensus."""
+        return ability_histogram(self.calibrations, self.in_force)
+
+    @cached_property
+    def information(self) -> dict[str, tuple[Array, Array]]:
+        """By group: the items' information at `concal.evaluate.targeting.THETA`, and the SD of its logarithm."""
+        groups = self.consensus.groups.items()
+        return {name: information_curves(g.model, g.mean, g.covariance, targeting.THETA) for name, g in groups}
 
     @cached_property
     def acts(self) -> pl.DataFrame:

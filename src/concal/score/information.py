@@ -18,6 +18,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.errors import BankError, DataError, first_few
+from concal.response import ResponseModel
 from concal.score.items import INDEPENDENT_DRAWS, GroupItems, ScoringItems
 from concal.score.prior import Abilities
 
@@ -85,15 +86,15 @@ def information(
     return Information(pl.concat(curves_table), pl.DataFrame(tests), pl.concat(best), kind)
 
 
-def item_information(g: GroupItems, xi: Array, nodes: Array) -> Array:
+def item_information(model: ResponseModel, xi: Array, nodes: Array) -> Array:
     """Information of items xi (..., p) at nodes, (..., nodes): the models' own expected information.
 
     It does not depend on the score, so any score the model takes will do.
     """
     flat = xi.reshape(-1, xi.shape[-1])
-    score = g.model.atoms[0] if g.model.atoms else 0.5 * g.model.max_score
+    score = model.atoms[0] if model.atoms else 0.5 * model.max_score
     n, q = flat.shape[0], nodes.size
-    found = g.model.derivatives(np.full(n * q, score), np.tile(nodes, n), np.repeat(flat, q, axis=0))
+    found = model.derivatives(np.full(n * q, score), np.tile(nodes, n), np.repeat(flat, q, axis=0))
     return np.asarray(found.theta_information.reshape(*xi.shape[:-1], q))
 
 
@@ -117,7 +118,7 @@ def _curves(
     for lo in range(0, own.size, step):
         some = own[lo : lo + step]
         xi = np.stack([items.group_draw(g, int(s), some) for s in which])
-        out[:, lo : lo + step] = item_information(g, xi, nodes)
+        out[:, lo : lo + step] = item_information(g.model, xi, nodes)
     return out
 
 

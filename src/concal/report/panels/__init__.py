@@ -6,6 +6,6 @@ A panel is a module here with ``KEY`` and ``numbers(view, group, block)``, which
 
 from __future__ import annotations
 
-from concal.report.panels import curves, posteriors
+from concal.report.panels import curves, information, posteriors
 
-PANELS = (curves, posteriors)
+PANELS = (curves, information, posteriors)

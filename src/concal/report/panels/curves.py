@@ -16,7 +16,7 @@ from concal.response import ResponseModel
 KEY = "curves"
 Array = npt.NDArray[np.float64]
 CURVE_PARTS = 127  # steps of a curve: half of one is a pixel
-SPREAD_STEP = 0.04  # of the SD of a curve's logit
+SPREAD_STEP = 0.06  # of the root of the SD of a curve's logit: finer where it is small
 
 
 def numbers(view: View, group: str, block: Block) -> dict[str, Any]:
@@ -33,11 +33,11 @@ def numbers(view: View, group: str, block: Block) -> dict[str, Any]:
 
 
 def _curves(model: ResponseModel, mean: Array, covariance: Array, block: Block) -> dict[str, Any]:
-    """Curves at the nodes, and the SD of their logits."""
+    """Curves at the nodes, and the roots of the SDs of their logits."""
     curve, spread = score_curves(model, mean, covariance, THETA)
     return {
         "curve": block.shares(curve, CURVE_PARTS),
-        "spread": block.codes(np.clip(np.round(spread / SPREAD_STEP), 0, 255)),
+        "spread": block.codes(np.clip(np.round(np.sqrt(spread) / SPREAD_STEP), 0, 255)),
     }
 
 

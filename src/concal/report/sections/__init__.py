@@ -11,10 +11,24 @@ from concal.report.sections import (
     data,
     drift,
     fit,
+    information,
     items,
     links,
     overview,
 )
 
-SECTIONS = (overview, changes, drift, fit, items, links, data, calibration, consensus, abilities, agreement)
+SECTIONS = (
+    overview,
+    changes,
+    drift,
+    fit,
+    items,
+    links,
+    data,
+    calibration,
+    consensus,
+    abilities,
+    information,
+    agreement,
+)
 """Modules with a function ``section(view, block)``."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concal.evaluate.digest import ability_histogram, ability_table
+from concal.evaluate.digest import ability_table
 from concal.report.pack import Block
 from concal.report.printed import printed
 from concal.report.section import Section
@@ -15,5 +15,5 @@ def section(view: View, block: Block) -> Section:
         "abilities",
         "Ability distributions",
         printed={"abilities": printed(ability_table(view.calibrations, view.in_force))},
-        drawn={"histogram": block.frame(ability_histogram(view.calibrations, view.in_force))},
+        drawn={"histogram": block.frame(view.ability_histogram)},
     )

@@ -53,7 +53,7 @@ def _group(view: View, name: str, block: Block) -> dict[str, Any]:
         "n_periods": block.numbers(group.n_periods),
         "seen": {
             own.period: {
-                "item": block.numbers(own.places),
+                "item": block.places(own.places),
                 "n": block.numbers(own.factors.n_responses[own.rows]),
             }
             for own in seen_items(view, name)

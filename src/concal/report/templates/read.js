@@ -26,6 +26,10 @@ function unpack(ref, row) {
     bytes = new Uint8Array(report.bytes, start, length);
   if (ref.t === "f32") return new Float32Array(fromPlanes(bytes, 4));
   if (ref.t === "i32") return new Int32Array(fromPlanes(bytes, 4));
+  if (ref.t === "s32") {
+    let sum = 0;
+    return new Int32Array(fromPlanes(bytes, 4)).map((step) => (sum += step));
+  }
   if (ref.t === "u8") return bytes;
   if (ref.t === "text") return JSON.parse(new TextDecoder().decode(bytes));
   if (ref.t === "r16")

@@ -6,7 +6,7 @@ function bandOf(packed, at, step) {
   const theta = report.content.theta;
   const n = theta.length;
   const curve = array(packed.curve, n).slice(at * n, (at + 1) * n);
-  const spread = array(packed.spread).slice(at * n, (at + 1) * n);
+  const spread = Array.from(array(packed.spread).slice(at * n, (at + 1) * n), (root) => (root * step) ** 2);
   const logits = Array.from(curve, (v) => {
     const inside = Math.min(Math.max(v, 0.001), 0.999);
     return Math.log(inside / (1 - inside));
@@ -17,7 +17,7 @@ function bandOf(packed, at, step) {
     const left = Math.min(Math.floor(place), n - 2);
     const share = place - left;
     const z = logits[left] * (1 - share) + logits[left + 1] * share;
-    const sd = (spread[left] * (1 - share) + spread[left + 1] * share) * step;
+    const sd = spread[left] * (1 - share) + spread[left + 1] * share;
     const x = theta[left] * (1 - share) + theta[left + 1] * share;
     return [x, back(z), back(z - 1.645 * sd), back(z + 1.645 * sd)];
   });
