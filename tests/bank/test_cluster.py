@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 
 import concal
@@ -23,8 +24,9 @@ from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import FileEntry, parse_json
 from concal.bank.store.store import Store
 from concal.bank.update import cluster as clusters
-from concal.bank.update.job import Stopped, _read_data, do_job, stop_job, write_job
+from concal.bank.update.job import _read_data, do_job, stop_job, write_job
 from concal.calibrate.known import guide_period
+from concal.calibrate.sampler import Stopped
 from concal.data.check import check_period
 from concal.errors import BankError, DataError
 from concal.spec import Spec
@@ -122,6 +124,7 @@ def test_a_job_that_is_called_off_ends_and_goes_on_later(tmp_path: Path, monkeyp
     stop_job(bank._store, name)
     with pytest.raises(Stopped):
         do_job(bank.path, name, lambda share, message: None)
+    assert list(bank._store.work.glob("calibration-Q1-*/checkpoint.npz")), "what was sampled is kept"
     assert write_job(bank._store, data, QUICK, 7) == name
     assert do_job(bank.path, name, lambda share, message: None).startswith("calibration-Q1-")
 
@@ -252,17 +255,47 @@ def real_cluster(workers: int = 2) -> Iterator[tuple[str, list[subprocess.Popen[
             process.wait()
 
 
-LONG = Spec.parse({**QUICK.model_dump(), "calibration": {"chains": 2, "draws": 400, "max_sweeps": 400, "min_ess": 1e9}})
+def long_run(sweeps: int) -> Spec:
+    """Chains that go on until the limit, so that there is time to disturb them."""
+    limits = {"chains": 2, "draws": 100, "max_sweeps": sweeps, "min_ess": 1e9}
+    return Spec.parse({**QUICK.model_dump(), "calibration": limits})
+
+
+LONG = long_run(1500)
+
+
+def answered_files(folder: Path) -> Path:
+    """A backlog of two periods whose examinees answer by ability: items keep their places, so the periods link."""
+    manifest = files_of(folder, ("Q1", "Q2"))
+    for seed, period in enumerate(("Q1", "Q2")):
+        rng = np.random.default_rng(seed)
+        table = responses_table(period, 2 * seed, persons=200)
+        item, person = table["item_id"].to_list(), table["person_id"].rank("dense").to_numpy().astype(int) - 1
+        easy = np.array([1.5 * np.sin(int(name[1:])) for name in item])
+        pull = rng.normal(0, 1.2, 200)[person] + easy + rng.logistic(0, 1, len(item))
+        essay = np.array([name.startswith("e") for name in item])
+        score = np.where(essay, np.clip(np.floor(pull + 2), 0, 3), pull > 0)
+        table.with_columns(pl.Series("score", score.astype(float))).write_csv(folder / f"{period}.csv")
+    return manifest
+
+
+def wait_for(happens: Callable[[], Any], seconds: float = 150.0) -> bool:
+    """Whether something happens in time."""
+    end = time.monotonic() + seconds
+    while not happens():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.05)
+    return True
 
 
 @pytest.mark.slow
 def test_a_worker_killed_in_the_middle_is_replaced_with_the_same_bits(tmp_path: Path) -> None:
-    manifest = files_of(tmp_path / "files", ("Q1", "Q2"))
+    manifest = answered_files(tmp_path / "files")
     whole = Bank.create(tmp_path / "whole", LONG)
     whole.backfill(manifest, accept_unconverged=True)
     bank = Bank.create(tmp_path / "bank", LONG)
     with real_cluster() as (address, workers, _):
-        killed: list[float] = []
 
         def save_often() -> None:  # on the workers; they cannot import this file, so it is sent whole
             import concal.calibrate.sampler
@@ -272,19 +305,18 @@ def test_a_worker_killed_in_the_middle_is_replaced_with_the_same_bits(tmp_path: 
         with distributed.Client(address) as client:
             client.run(save_often)
 
+        work, unfinished = tmp_path / "bank" / "work", []
+
         def kill_one() -> None:
-            for _ in range(1200):
-                if list((tmp_path / "bank" / "work").glob("calibration-*/checkpoint.npz")):
-                    os.kill(workers[0].pid, signal.SIGKILL)
-                    killed.append(time.time())
-                    return
-                time.sleep(0.05)
+            if wait_for(lambda: len(list(work.glob("calibration-*/checkpoint.npz"))) == 2):
+                workers[0].kill()
+                unfinished.append(len(list(work.glob("job-*"))) - len(list(work.glob("calibration-*/done.json"))))
 
         killer = threading.Thread(target=kill_one)
         killer.start()
         bank.backfill(manifest, cluster=address, accept_unconverged=True)
         killer.join()
-    assert killed
+    assert unfinished == [2], "both jobs had begun, and neither was done"
     equal_banks(bank, whole)
 
 
@@ -313,16 +345,13 @@ def test_a_worker_that_cannot_write_the_storage_is_refused_before_anything_runs(
 
 @pytest.mark.slow
 def test_a_scheduler_that_goes_away_is_an_error_and_work_goes_on_later(tmp_path: Path) -> None:
-    manifest = files_of(tmp_path / "files", ("Q1", "Q2"))
+    manifest = answered_files(tmp_path / "files")
     bank = Bank.create(tmp_path / "bank", LONG)
     with real_cluster() as (address, _, scheduler):
 
         def end() -> None:
-            for _ in range(1200):
-                if list((tmp_path / "bank" / "work").glob("calibration-*/lock")):
-                    scheduler.kill()
-                    return
-                time.sleep(0.05)
+            wait_for(lambda: list((tmp_path / "bank" / "work").glob("calibration-*/lock")))
+            scheduler.kill()
 
         killer = threading.Thread(target=end)
         killer.start()
@@ -337,28 +366,25 @@ def test_a_scheduler_that_goes_away_is_an_error_and_work_goes_on_later(tmp_path:
 
 @pytest.mark.slow
 def test_interrupting_calls_the_jobs_off(tmp_path: Path) -> None:
-    manifest = files_of(tmp_path / "files", ("Q1", "Q2"))
-    spec = tmp_path / "long.toml"
-    LONG.write(spec)
+    manifest = answered_files(tmp_path / "files")
+    spec = tmp_path / "endless.toml"
+    long_run(10_000_000).write(spec)
     run = [sys.executable, "-m", "concal.cli"]
     subprocess.run([*run, "init", str(tmp_path / "bank"), "--spec", str(spec)], check=True, capture_output=True)
     with real_cluster() as (address, _, _scheduler):
         command = [*run, "backfill", str(tmp_path / "bank"), str(manifest), "--scheduler", address]
-        child = subprocess.Popen(command, stderr=subprocess.PIPE)
-        for _ in range(1200):
-            if list((tmp_path / "bank" / "work").glob("calibration-*/lock")):
-                break
-            time.sleep(0.05)
-        time.sleep(1.0)
+        child = subprocess.Popen(
+            command,
+            stderr=subprocess.PIPE,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in background
+        )
+        assert wait_for(lambda: len(list((tmp_path / "bank" / "work").glob("calibration-*/lock"))) == 2)
         child.send_signal(signal.SIGINT)
         _, text = child.communicate(timeout=60)
         assert child.returncode == 130
         assert b"goes on where it stopped" in text
         with distributed.Client(address) as client:
-            for _ in range(120):
-                busy = client.run(lambda dask_worker: dask_worker.state.executing_count)
-                if not any(busy.values()):
-                    break
-                time.sleep(0.5)
-            assert not any(busy.values()), "workers went on"
+            count = lambda dask_worker: dask_worker.state.executing_count  # noqa: E731
+            assert wait_for(lambda: not any(client.run(count).values()), 60), "workers went on"
+    assert len(list((tmp_path / "bank" / "work").glob("calibration-*/checkpoint.npz"))) == 2, "what was sampled is kept"
     assert Bank(tmp_path / "bank").version == 0

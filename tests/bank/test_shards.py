@@ -17,7 +17,7 @@ from concal.combine.factors.make import make_factors
 from concal.combine.shards import unite_shards
 from concal.data.deal import deal, most_shards, shard_of
 from concal.data.period import GroupData, PeriodData
-from concal.errors import DataError
+from concal.errors import ConvergenceError, DataError
 from concal.response import make_model
 from concal.spec import Spec
 
@@ -178,3 +178,23 @@ def test_an_interrupted_run_keeps_the_shards_that_are_done(tmp_path: Path) -> No
     bank.add("Q1", responses, items, shards=2, calibrator=run, accept_unconverged=True)
     assert len(done) == 3, "the first shard was not calibrated again"
     assert bank.version == 1
+
+
+def test_shards_that_have_not_converged_are_refused_and_go_on_where_they_stopped(tmp_path: Path) -> None:
+    data, _ = simulated()
+    responses, items = tables(data)
+    bank = Bank.create(tmp_path / "bank", SPEC)
+    resumed: list[bool] = []
+
+    def run(part: PeriodData, spec: Spec, *, checkpoint: Path, **options: Any) -> Any:
+        resumed.append(checkpoint.exists())
+        return calibrate_period(part, spec, checkpoint=checkpoint, **options)
+
+    with pytest.raises(ConvergenceError, match="goes on where it stopped"):
+        bank.add("Q1", responses, items, shards=2, calibrator=run, max_sweeps=100)
+    assert bank.version == 0
+    assert resumed == [False, False]
+    bank.add("Q1", responses, items, shards=2, calibrator=run, accept_unconverged=True)
+    assert resumed == [False, False, True, True], "with more sweeps, from where it was"
+    assert bank.calibration("Q1").convergence.sweeps > 100
+    assert list((tmp_path / "bank" / "work").iterdir()) == []

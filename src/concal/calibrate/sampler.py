@@ -51,6 +51,10 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
+class Stopped(Exception):
+    """Raised by a report to end the run as Ctrl-C does: its checkpoint stays."""
+
+
 class Sampler:
     """Chains of one layout; `run` goes on until the targets hold or a limit is reached."""
 
@@ -127,7 +131,7 @@ class Sampler:
                     report(self._progress())
                 if interrupted():
                     raise KeyboardInterrupt
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, Stopped):
             if checkpoint is not None and whole:
                 save_checkpoint(checkpoint, self)
             raise

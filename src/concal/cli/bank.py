@@ -26,6 +26,9 @@ ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history
 SchedulerOption = Annotated[
     str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Calibrate on the Dask cluster of this scheduler.")
 ]
+AcceptOption = Annotated[
+    bool, typer.Option("--accept-unconverged", help="Take a period whose chains missed their targets, and mark it.")
+]
 ReplaceOption = Annotated[bool, typer.Option("--replace", help="Put this in the place of a period the bank has.")]
 
 
@@ -111,10 +114,7 @@ def add(
         int | None,
         typer.Option("--max-sweeps", min=100, help="Another limit than calibration.max_sweeps, for this run."),
     ] = None,
-    accept_unconverged: Annotated[
-        bool,
-        typer.Option("--accept-unconverged", help="Take a period whose chains missed their targets, and mark it."),
-    ] = False,
+    accept_unconverged: AcceptOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add a period: check, calibrate, link, combine, commit. An interrupted run goes on where it was.

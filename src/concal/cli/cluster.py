@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from concal.cli.bank import BankArgument, ReasonOption, SchedulerOption, tell, update_data
+from concal.cli.bank import AcceptOption, BankArgument, ReasonOption, SchedulerOption, tell, update_data
 from concal.cli.progress import shown_progress
 from concal.cli.show import JsonOption, print_json
 
@@ -27,11 +27,13 @@ def backfill(
         bool, typer.Option("--keep-responses/--no-keep-responses", help="Keep the responses for `concal evaluate`.")
     ] = True,
     reason: ReasonOption = "",
+    accept_unconverged: AcceptOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add a backlog of periods in order; with --scheduler they are calibrated side by side on a Dask cluster.
 
-    Periods that are in the bank already are left alone: after an interruption give the same command again.
+    Periods that are in the bank already are left alone: after an interruption give the same command again. It stops at
+    a period whose chains have not converged; those before it are in the bank.
 
     Example: concal backfill bank backlog.csv --scheduler tcp://10.0.0.1:8786
     """
@@ -41,7 +43,12 @@ def backfill(
     opened = Bank(bank)
     with shown_progress(not as_json) as report, compiled_ahead(g.response_model for g in opened.spec.groups.values()):
         done = opened.backfill(
-            manifest, keep_responses=keep_responses, reason=reason, progress=report, cluster=scheduler
+            manifest,
+            keep_responses=keep_responses,
+            reason=reason,
+            progress=report,
+            accept_unconverged=accept_unconverged,
+            cluster=scheduler,
         )
     if as_json:
         print_json([update_data(update) for update in done])

@@ -113,6 +113,8 @@ def add(
     except BaseException:
         shelf.release()
         raise
+    if isinstance(run, ShardedRun):
+        run.clear(data, used, seed)
     shelf.clear()
     return update
 

@@ -30,6 +30,7 @@ from concal.bank.update.new_period import converged_tables, keep_calibration
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf, fingerprint, shelf_name
 from concal.calibrate.period import calibrate_period
+from concal.calibrate.sampler import Stopped
 from concal.data.period import GroupData, Guide, PeriodData
 from concal.errors import BankError
 from concal.spec import Spec
@@ -40,10 +41,6 @@ _LOOK_SECONDS = 2.0
 """Between two looks whether the job was called off."""
 _WAIT_SECONDS = 120.0
 """For the shelf of a process that is thought to be dead and is still dying."""
-
-
-class Stopped(Exception):
-    """Whoever asked for the job called it off."""
 
 
 class _JobFolder:

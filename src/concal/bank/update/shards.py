@@ -1,7 +1,8 @@
 """A period in shards: dealt, calibrated one after the other or on a cluster, put together.
 
-Every shard has a shelf of its own, so an interrupted run goes on with the shards that are not finished. What comes out
-is one calibration; the bank does not see that there were shards, but for the engine's name.
+Every shard has a shelf of its own until the period is committed, so a run that was interrupted, or refused because a
+shard had not converged, goes on with the shards that have not. What comes out is one calibration; the bank does not see
+that there were shards, but for the engine's name.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from concal.bank.tables.calibration import read_calibration
 from concal.bank.tables.results import read_factors
 from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
 from concal.bank.update.job import fetch_folder, write_job
-from concal.bank.update.new_period import keep_calibration
+from concal.bank.update.new_period import converged_tables, keep_calibration
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf, fingerprint
 from concal.calibrate.result import Calibration
@@ -77,12 +78,7 @@ class ShardedRun:
     ) -> Calibration:
         """Draws of the period on its own metric."""
         n, alone = spec.calibration.shards, _changed(spec, 1)
-        parts = deal(data, n)
-        seeds = [shard_seed(seed, k, n) for k in range(n)]
-        shelves = [
-            Shelf(self.store, period, fingerprint(part, alone, s, _name(self.run)))
-            for part, s in zip(parts, seeds, strict=True)
-        ]
+        parts, seeds, shelves = self._deal(data, spec, seed)
         try:
             if self.cluster is not None:
                 self._elsewhere(parts, alone, seeds, shelves, resume)
@@ -93,24 +89,33 @@ class ShardedRun:
             readers = [shelf.reader(found) for shelf, found in zip(shelves, files, strict=True)]
             shards, factors = [read_calibration(r) for r in readers], [read_factors(r) for r in readers]
             self.clock.tell("calibrate", 0.95, f"putting {n} shards together")
-            united = unite_shards(shards, data, spec, seed=seed, factors=factors)
-        except BaseException:
+            return unite_shards(shards, data, spec, seed=seed, factors=factors)
+        finally:
             for shelf in shelves:
                 shelf.release()
-            raise
-        for shelf in shelves:
+
+    def clear(self, data: PeriodData, spec: Spec, seed: int) -> None:
+        """The period is committed: nobody needs its shards any more."""
+        for shelf in self._deal(data, spec, seed)[2]:
             shelf.clear()
-        return united
+
+    def _deal(self, data: PeriodData, spec: Spec, seed: int) -> tuple[list[PeriodData], list[int], list[Shelf]]:
+        """Data, seed and shelf of every shard."""
+        n, alone = spec.calibration.shards, _changed(spec, 1)
+        parts, seeds = deal(data, n), [shard_seed(seed, k, n) for k in range(n)]
+        identities = [fingerprint(part, alone, s, _name(self.run)) for part, s in zip(parts, seeds, strict=True)]
+        return parts, seeds, [Shelf(self.store, data.period, identity) for identity in identities]
 
     def _shard(
         self, k: int, part: PeriodData, spec: Spec, seed: int, shelf: Shelf, resume: bool
     ) -> dict[str, FileEntry]:
-        """The finished tables of a shard."""
-        done = shelf.finished() if resume or self.cluster is not None else None
-        if done is not None:
-            return done
+        """The finished tables of a shard; one that has not converged is given what sweeps there are."""
         if self.cluster is not None:
+            if calibrated := shelf.finished():
+                return calibrated
             raise BankError(f"shard {k + 1}: what the cluster calibrated is damaged; run the same command again")
+        if resume and (done := converged_tables(shelf)):
+            return done
         label = Clock(lambda stage, share, message: self.clock.tell(f"calibrate shard {k + 1}", share, message))
         calibration = self.run(
             part,
@@ -126,8 +131,8 @@ class ShardedRun:
     def _elsewhere(
         self, parts: list[PeriodData], spec: Spec, seeds: list[int], shelves: list[Shelf], resume: bool
     ) -> None:
-        """Calibrate the shards that are not finished on the cluster."""
-        left = [k for k, shelf in enumerate(shelves) if not (resume and shelf.finished())]
+        """Calibrate the shards that have not converged on the cluster."""
+        left = [k for k, shelf in enumerate(shelves) if not (resume and converged_tables(shelf))]
         if not left:
             return
         with connected(self.cluster) as client:
