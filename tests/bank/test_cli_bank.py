@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +118,23 @@ def test_life_of_a_bank(files: Path, place: Place, tmp_path: Path, capsys: pytes
     assert data(capsys, "verify", bank)["ok"] is True
     assert data(capsys, "prune", bank, "--keep", "1", "--grace-days", "0")["versions"] == [0, 1, 2, 4, 5]
     assert run("show", bank) == 0
+
+
+def test_backfill_stops_at_a_period_that_has_not_converged(
+    files: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_short(*given: Any, **options: Any) -> Any:
+        found = fake_calibrator(*given, **options)
+        return replace(found, convergence=replace(found.convergence, converged=options["period"] == "Q1"))
+
+    monkeypatch.setattr(concal.calibrate.period, "calibrate_period", cut_short)
+    bank, manifest = tmp_path / "bank", files / "backlog.csv"
+    manifest.write_text("period,responses,items\nQ1,Q1.csv,items.csv\nQ2,Q2.csv,items.csv\n")
+    assert run("init", bank, "--spec", files / "bank.toml") == 0
+    assert run("backfill", bank, manifest) == 1
+    assert "'Q2' has not converged" in capsys.readouterr().err
+    assert data(capsys, "show", bank)["periods"] == ["Q1"]
+    assert [update["version"] for update in data(capsys, "backfill", bank, manifest, "--accept-unconverged")] == [2]
 
 
 def test_draws_and_legacy_parameters(

@@ -233,9 +233,20 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def both_sample(bank: Path) -> bool:
+    """Whether workers are in the middle of both periods: not a lock, which whoever looks for finished tables takes."""
+    return len(list(bank.glob("work/calibration-*/checkpoint.npz"))) == 2
+
+
 @contextmanager
 def real_cluster(workers: int = 2) -> Iterator[tuple[str, list[subprocess.Popen[bytes]], subprocess.Popen[bytes]]]:
-    """A scheduler and workers without nannies, each a process."""
+    """A scheduler and workers without nannies, each a process; checkpoints every .2 seconds."""
+
+    def save_often() -> None:  # on the workers; they cannot import this file, so it is sent whole
+        import concal.calibrate.sampler
+
+        concal.calibrate.sampler.CHECKPOINT_SECONDS = 0.2
+
     address = f"tcp://127.0.0.1:{free_port()}"
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     script = [sys.executable, "-c", "from distributed.cli.dask_scheduler import main; main()"]
@@ -248,6 +259,7 @@ def real_cluster(workers: int = 2) -> Iterator[tuple[str, list[subprocess.Popen[
     try:
         with distributed.Client(address, timeout=60) as made:
             made.wait_for_workers(workers, timeout=60)
+            made.run(save_often)
         yield address, started, scheduler
     finally:
         for process in (*started, scheduler):
@@ -296,19 +308,10 @@ def test_a_worker_killed_in_the_middle_is_replaced_with_the_same_bits(tmp_path: 
     whole.backfill(manifest, accept_unconverged=True)
     bank = Bank.create(tmp_path / "bank", LONG)
     with real_cluster() as (address, workers, _):
-
-        def save_often() -> None:  # on the workers; they cannot import this file, so it is sent whole
-            import concal.calibrate.sampler
-
-            concal.calibrate.sampler.CHECKPOINT_SECONDS = 0.2
-
-        with distributed.Client(address) as client:
-            client.run(save_often)
-
         work, unfinished = tmp_path / "bank" / "work", []
 
         def kill_one() -> None:
-            if wait_for(lambda: len(list(work.glob("calibration-*/checkpoint.npz"))) == 2):
+            if wait_for(lambda: both_sample(tmp_path / "bank")):
                 workers[0].kill()
                 unfinished.append(len(list(work.glob("job-*"))) - len(list(work.glob("calibration-*/done.json"))))
 
@@ -348,9 +351,10 @@ def test_a_scheduler_that_goes_away_is_an_error_and_work_goes_on_later(tmp_path:
     manifest = answered_files(tmp_path / "files")
     bank = Bank.create(tmp_path / "bank", LONG)
     with real_cluster() as (address, _, scheduler):
+        killed: list[bool] = []
 
         def end() -> None:
-            wait_for(lambda: list((tmp_path / "bank" / "work").glob("calibration-*/lock")))
+            killed.append(wait_for(lambda: both_sample(tmp_path / "bank")))
             scheduler.kill()
 
         killer = threading.Thread(target=end)
@@ -358,6 +362,7 @@ def test_a_scheduler_that_goes_away_is_an_error_and_work_goes_on_later(tmp_path:
         with pytest.raises(BankError, match="the cluster was lost"):
             bank.backfill(manifest, cluster=address)
         killer.join()
+    assert killed == [True], "in the middle"
     assert Bank(bank.path).version == 0
     assert bank.verify().ok
     with real_cluster() as (address, _, _scheduler):
@@ -378,7 +383,7 @@ def test_interrupting_calls_the_jobs_off(tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in background
         )
-        assert wait_for(lambda: len(list((tmp_path / "bank" / "work").glob("calibration-*/lock"))) == 2)
+        assert wait_for(lambda: both_sample(tmp_path / "bank"))
         child.send_signal(signal.SIGINT)
         _, text = child.communicate(timeout=60)
         assert child.returncode == 130
@@ -386,5 +391,5 @@ def test_interrupting_calls_the_jobs_off(tmp_path: Path) -> None:
         with distributed.Client(address) as client:
             count = lambda dask_worker: dask_worker.state.executing_count  # noqa: E731
             assert wait_for(lambda: not any(client.run(count).values()), 60), "workers went on"
-    assert len(list((tmp_path / "bank" / "work").glob("calibration-*/checkpoint.npz"))) == 2, "what was sampled is kept"
+    assert both_sample(tmp_path / "bank"), "what was sampled is kept"
     assert Bank(tmp_path / "bank").version == 0

@@ -72,7 +72,7 @@ def unite_shards(
     options = ConsensusSpec(seed=seed % 2**31)
     sample = sample_jointly(placed, sum_periods(placed), options, keep=spec.calibration.draws)
     links = sample.draws.links  # (draws, dimensions, shards, 2)
-    abilities = _abilities(shards, data, links)
+    abilities = _abilities(shards, data, links, _by_chain(sample.draws.xi[0]).shape[:2])
     groups = _groups(data, sample, shards, abilities)
     calibration = Calibration(
         period=data.period,
@@ -180,8 +180,8 @@ def _moved(factors: PeriodFactors, name: str, link: Array) -> tuple[Array, Array
     return metric.move_factor(group.Q, group.h, float(np.exp(link[0])), float(link[1]))
 
 
-def _abilities(shards: Sequence[Calibration], data: PeriodData, links: Array) -> Abilities:
-    """Every examinee on the period's metric, and the distribution of all of them draw by draw."""
+def _abilities(shards: Sequence[Calibration], data: PeriodData, links: Array, shape: tuple[int, ...]) -> Abilities:
+    """Every examinee on the period's metric, and the distribution of all of them in draws of `shape` (chain, draw)."""
     A, B = np.exp(links[..., 0]), links[..., 1]  # (draws, dimensions, shards)
     ids, means, sds, counts, sizes = [], [], [], [], []
     draw_mean, draw_square, correlation = [], [], []
@@ -202,9 +202,8 @@ def _abilities(shards: Sequence[Calibration], data: PeriodData, links: Array) ->
         draw_square.append(centre**2 + scale**2)
         correlation.append(own.correlation)
     weight = np.array(sizes) / sum(sizes)
-    n = min(part.shape[1] for part in draw_mean)
     first, second, R = (
-        np.asarray(sum(w * part[:, :n] for w, part in zip(weight, parts, strict=True)))
+        np.asarray(sum(w * _spread(part, shape) for w, part in zip(weight, parts, strict=True)))
         for parts in (draw_mean, draw_square, correlation)
     )
     at = dict(zip(pl.concat(ids).to_list(), range(int(sum(sizes))), strict=True))
@@ -221,6 +220,12 @@ def _abilities(shards: Sequence[Calibration], data: PeriodData, links: Array) ->
         population_mean=first[:, :, None],
         population_sd=np.sqrt(np.maximum(second - first**2, 0.0))[:, :, None],
     )
+
+
+def _spread(draws: Array, shape: tuple[int, ...]) -> Array:
+    """Draws (chain, draw, ...) in the chains and draws of the period; a shard that was cut short has fewer."""
+    flat, n = draws.reshape(-1, *draws.shape[2:]), int(np.prod(shape))
+    return flat[np.arange(n) * len(flat) // n].reshape(*shape, *flat.shape[1:])
 
 
 def _convergence(
