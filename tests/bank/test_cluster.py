@@ -31,6 +31,7 @@ from concal.data.check import check_period
 from concal.errors import BankError, DataError
 from concal.spec import Spec
 
+from . import test_shards
 from .places import Place
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
 
@@ -172,6 +173,15 @@ def test_add_on_a_cluster_is_the_same_to_the_bit(tmp_path: Path, client: Any, on
     mine, theirs = bank.calibration("Q1"), one_by_one.calibration("Q1")
     for name, group in mine.groups.items():
         np.testing.assert_array_equal(group.xi, theirs.groups[name].xi)
+
+
+def test_shards_on_a_cluster_are_the_same_to_the_bit(tmp_path: Path, client: Any) -> None:
+    responses, items = test_shards.tables(test_shards.simulated()[0])
+    banks = [Bank.create(tmp_path / name, test_shards.SPEC) for name in ("here", "there")]
+    for bank, cluster in zip(banks, (None, client), strict=True):
+        bank.add("Q1", responses, items, shards=2, accept_unconverged=True, cluster=cluster)
+        assert list(bank._store.work.iterdir()) == []
+    equal_banks(*banks)
 
 
 def test_manifests_that_cannot_be(tmp_path: Path) -> None:
