@@ -23,8 +23,6 @@ from concal.errors import BankError, first_few
 
 CONNECT_SECONDS = 10
 """For the scheduler to answer, and for the first worker to appear."""
-RETRIES = 3
-"""How often a job is given to another worker after its worker died."""
 _ONE_AT_A_TIME = threading.Lock()
 
 Cluster = Any
