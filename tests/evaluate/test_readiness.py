@@ -35,3 +35,9 @@ def test_answer(notices, answer, look):
 def test_a_release_says_so():
     assert readiness(topics([BAD]), ["spring"]).release == "Released as spring, with open problems."
     assert "nothing speaks against it" in readiness(topics([]), ["spring"]).release
+
+
+def test_misfit_has_a_title_of_its_own():
+    (fit,) = topics([Notice("doubt", "fit", "5 items do not follow their curve")])
+    assert fit.title == "Items that do not fit"
+    assert fit.meaning

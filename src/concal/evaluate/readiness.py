@@ -12,7 +12,7 @@ _TOPICS = {
     "consensus": ("Items' estimates", "Every score that uses these items rests on them."),
     "links": ("Links between periods", "A link that is off moves every score of its period."),
     "drift": ("Items that moved", "Scores that use such an item are off by its shift until it is excluded or split."),
-    "items": ("Items that do not fit", "Scores that use such an item are off where its curve is."),
+    "fit": ("Items that do not fit", "Scores that use such an item are off where its curve is."),
     "calibration": ("Sampling", "Estimates of such a period carry noise that their SDs do not show."),
     "data": ("Items the periods share", "A period that hangs on few items has an uncertain link."),
     "agreement": ("Comparison with the pooled fit", "It says how near this bank is to one analysis of all data."),
