@@ -1,5 +1,7 @@
 """Scores from a bank on disk: every version its own, files whole, odd tables."""
 
+import json
+
 import numpy as np
 import polars as pl
 import pytest
@@ -163,3 +165,103 @@ def test_plausible_values_do_not_depend_on_who_else_is_there(bank, responses):
     one = responses["person_id"][0]
     alone = bank.plausible_values(responses.filter(pl.col("person_id") == one), 3)
     assert alone.equals(every.filter(pl.col("person_id") == one))
+
+
+def test_reporting_changes_as_a_version_and_releases_keep_theirs(tmp_path, responses):
+    made = Bank.create(tmp_path / "bank", Spec.parse({**SPEC.model_dump(exclude_none=True), "reporting": REPORTING}))
+    made.add("P1", responses_table("P1"), items_table(), calibrator=fake_calibrator)
+    made.release("old")
+    before = made.score(responses)
+    done = made.set_reporting(
+        {"reading": {"slope": 2}, "overall": None, "writing": {"intercept": 7}}, reason="new scale"
+    )
+    assert done.version == 2
+    assert made.history()["action"].to_list()[-1] == "reporting reading, overall, writing"
+    assert made.history()["reason"].to_list()[-1] == "new scale"
+    after = made.score(responses)
+    assert [c for c in after.columns if c.startswith("score_")] == ["score_reading", "score_writing"]
+    np.testing.assert_allclose(after["score_reading"], 2 * before["theta_reading"].to_numpy())
+    np.testing.assert_allclose(after["score_writing"], 7 + before["theta_writing"].to_numpy())
+    assert made.at("old").score(responses).equals(before)
+    made.add("P2", responses_table("P2", first=4), items_table(), calibrator=fake_calibrator)
+    assert set(made.spec.reporting) == {"reading", "writing"}  # later periods keep it
+    for rules, message in (
+        ({"spelling": None}, "no reported score 'spelling'"),
+        ({"spelling": {"slope": 1}}, "not one of bank.dimensions"),
+        ({"reading": {"slope": 0}}, "must not be 0"),
+        ({"reading": {"slope": 2}}, "like this already"),
+    ):
+        with pytest.raises(ConcalError, match=message):
+            made.set_reporting(rules)
+    assert made.verify().ok
+
+
+def test_reporting_from_the_command_line(tmp_path):
+    place = str(tmp_path / "bank")
+    Bank.create(place, SPEC)
+    run = CliRunner().invoke
+    assert "no reported scores" in run(app, ["reporting", place]).output
+    shown = run(app, ["reporting", place, "reading", "--slope", "20", "--max", "160", "--json"])
+    assert json.loads(shown.stdout)[0] | {"slope": 20.0, "max": 160.0, "min": None} == json.loads(shown.stdout)[0]
+    both = ["--weight", "reading=0.5", "--weight", "writing=0.5"]
+    assert "reading 0.5, writing 0.5" in run(app, ["reporting", place, "overall", *both, "--full"]).output
+    run(app, ["reporting", place, "reading", "--intercept", "100"])
+    assert Bank(place).spec.reporting["reading"].slope == 20.0  # what is not given stays
+    (tmp_path / "bank.toml").write_text(
+        Spec.parse({**SPEC.model_dump(exclude_none=True), "reporting": {"writing": {"slope": 3}}}).to_toml()
+    )
+    run(app, ["reporting", place, "--from", str(tmp_path / "bank.toml")])
+    assert list(Bank(place).spec.reporting) == ["writing"]
+    run(app, ["reporting", place, "writing", "--remove"])
+    assert not Bank(place).spec.reporting
+    assert list(Bank(place).at(1).spec.reporting) == ["reading"]
+    for words in (["--slope", "2"], ["reading"], ["reading", "--remove", "--slope", "2"], ["overall", "--weight", "x"]):
+        assert run(app, ["reporting", place, *words]).exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def split_bank(tmp_path_factory):
+    made = Bank.create(tmp_path_factory.mktemp("split") / "bank", SPEC)
+    for name, first in (("P1", 0), ("P2", 2), ("P3", 4)):
+        made.add(name, responses_table(name, first=first), items_table(), calibrator=fake_calibrator)
+    made.split("v05", "P2", new_id="changed")  # all three have it
+    return made, "v05"
+
+
+def test_ids_of_split_items_mean_the_item_of_the_period(split_bank):
+    bank, item = split_bank
+    rows = pl.DataFrame({"person_id": ["a", "b"], "item_id": [item, item], "score": [1.0, 0.0]})
+    changed = rows.with_columns(item_id=pl.lit("changed"))
+    assert bank.score(rows).equals(bank.score(changed))  # as it is now
+    assert bank.score(rows, period="P3").equals(bank.score(changed))
+    old = bank.score(rows, period="P1")
+    assert not old.equals(bank.score(changed))
+    assert bank.at(3).score(rows).columns == old.columns  # before the split it was one item
+    named = rows.with_columns(season=pl.Series(["P1", "P3"]))
+    mixed = bank.score(named, prior_column="season")
+    alone = [
+        bank.score(rows, period="P1", prior="P1")["theta_reading"][0],
+        bank.score(changed, prior="P3")["theta_reading"][1],
+    ]
+    np.testing.assert_allclose(mixed["theta_reading"], alone, atol=1e-8)
+    values = bank.plausible_values(rows, 3, period="P1")
+    assert not values.equals(bank.plausible_values(rows, 3))
+    with pytest.raises(DataError, match="no period 'P9'"):
+        bank.score(rows, period="P9")
+    with pytest.raises(DataError, match="several responses"):
+        bank.score(pl.concat([rows, changed]))
+
+
+def test_split_items_live_and_on_the_command_line(split_bank, tmp_path):
+    bank, item = split_bank
+    scorer = bank.scorer()
+    assert scorer.score({item: 1.0}).theta == scorer.score({"changed": 1.0}).theta
+    with pytest.raises(DataError, match="answered already"):
+        scorer.score({item: 1.0, "changed": 1.0})
+    rows = pl.DataFrame({"person_id": ["a"], "item_id": [item], "score": [1.0]})
+    rows.write_csv(tmp_path / "rows.csv")
+    told = CliRunner().invoke(app, ["score", str(bank.path), str(tmp_path / "rows.csv"), "--json"])
+    assert f"'{item}' scored as 'changed'" in told.stderr
+    past = CliRunner().invoke(app, ["score", str(bank.path), str(tmp_path / "rows.csv"), "--period", "P1", "--json"])
+    assert json.loads(past.stdout) != json.loads(told.stdout)
+    assert "scored as" not in past.stderr

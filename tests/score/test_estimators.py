@@ -9,7 +9,6 @@ from worlds import MODELS, log_likelihood, make_bank, people, simulate
 from concal.errors import DataError
 from concal.score.rows import Answered
 from concal.score.score import ScoreOptions, score_examinees
-from concal.score.support import bias_terms, support
 
 GRID = np.linspace(-12, 12, 961)
 
@@ -80,30 +79,15 @@ def test_wle_solves_warms_equation(model, categories):
 
     def equation(theta, item, score):
         n = item.size
-        slope = group.model.derivatives(score, np.full(n, theta), group.mean[item]).theta_gradient.sum()
-        information, J = bias_terms(group.model, np.full(n, theta), group.mean[item])
-        return slope + J.sum() / (2 * information.sum())
+        terms = group.model.derivatives(score, np.full(n, theta), group.mean[item])
+        J = group.model.bias_term(np.full(n, theta), group.mean[item])
+        return terms.theta_gradient.sum() + J.sum() / (2 * terms.theta_information.sum())
 
     for p in range(6):
         item, score = answers_of(answered, p)
         near = found["theta_dim0"][p]
         root = brentq(equation, near - 0.3, near + 0.3, args=(item, score), xtol=1e-10)
         assert near == pytest.approx(root, abs=1e-6)
-
-
-@pytest.mark.parametrize(("model", "categories"), MODELS)
-def test_expectations_over_scores(model, categories):
-    """Probabilities sum to one, and the information is the models' own."""
-    bank = make_bank([(model, categories)])
-    group = bank.items.groups[0]
-    score, log_weight = support(group.model)
-    for theta in (-1.5, 0.0, 2.0):
-        xi = group.mean[:1].repeat(score.size, axis=0)
-        p = np.exp(group.model.log_likelihood(score, np.full(score.size, theta), xi) + log_weight)
-        assert p.sum() == pytest.approx(1.0, abs=1e-7)
-        information, _ = bias_terms(group.model, np.array([theta]), group.mean[:1])
-        own = group.model.derivatives(np.array([score[0]]), np.array([theta]), group.mean[:1]).theta_information
-        assert information[0] == pytest.approx(own[0], rel=1e-4)
 
 
 def test_warms_estimate_is_less_biased_than_ml():

@@ -21,6 +21,7 @@ from concal.bank.update.backfill import Row, backfill, read_backlog
 from concal.bank.update.check import check
 from concal.bank.update.cluster import Cluster
 from concal.bank.update.progress import Progress, Update
+from concal.bank.update.reporting import Rules, set_reporting
 from concal.bank.update.spec import with_consensus, write_spec
 from concal.bank.version import Version
 from concal.calibrate.result import Calibration
@@ -305,6 +306,19 @@ class Bank(Version):
     def rereference(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
         """Put everything on another period's metric: all periods are linked to it, nothing is calibrated again."""
         return self._moved(change.rereference(self._store, period, reason=reason, progress=progress))
+
+    def set_reporting(self, rules: Rules, *, reason: str = "") -> Update:
+        """Change how theta is reported from this version on; items stay as they are, and releases keep their rules.
+
+        Parameters
+        ----------
+        rules
+            By name of a dimension or composite: ``{"reading": {"slope": 20, "intercept": 100}}``, a
+            `concal.spec.ReportedScore`, or None to report it no more. Scores that are not named stay.
+        reason
+            Kept in the history.
+        """
+        return self._moved(set_reporting(self._store, rules, reason=reason))
 
     # acts on single items
 

@@ -9,10 +9,12 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.store.folder import FolderReader
+from concal.bank.update.acts import Acts
 from concal.combine.result import Consensus
 from concal.score.items import ScoringItems
 from concal.score.prior import Abilities
 from concal.score.score import ScoringBank
+from concal.score.split import SplitItems
 
 if TYPE_CHECKING:
     from concal.bank.version import Version
@@ -25,7 +27,15 @@ def scoring_bank(version: Version, *, joint: bool) -> ScoringBank:
     consensus = version.consensus(joint=joint)
     spec = version.spec
     items = ScoringItems.of(consensus, spec.consensus.seed)
-    return ScoringBank(items, period_abilities(version, consensus, joint=joint), spec)
+    return ScoringBank(items, period_abilities(version, consensus, joint=joint), spec, split_items(version))
+
+
+def split_items(version: Version) -> SplitItems:
+    """Which items ids mean that were split: in every period, and in one that would be added next."""
+    acts = Acts(version.snapshot.acts, version.period_names)
+    if not any(act.kind == "split" for act in acts.acts):
+        return SplitItems(periods={name: {} for name in version.period_names})
+    return SplitItems(acts.meanings(None), {name: version.meanings(name) for name in version.period_names})
 
 
 def period_abilities(version: Version, consensus: Consensus, *, joint: bool) -> Abilities:

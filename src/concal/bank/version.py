@@ -367,6 +367,7 @@ class Version:
         prior: str | Prior = "all",
         prior_column: str | None = None,
         draws: int = 100,
+        period: str | None = None,
         unknown: Unknown = "error",
         wide: bool = False,
     ) -> pl.DataFrame:
@@ -392,6 +393,9 @@ class Version:
             A column of the responses that names each examinee's period instead.
         draws
             How many item sets, for items = "draws".
+        period
+            When the responses were given: an item that was split is scored as it was in that period. Default: the
+            examinee's period of `prior_column`, else as it is now.
         unknown
             Responses to items the bank does not have: "error", or "ignore" and count them (n_unknown).
         wide
@@ -399,7 +403,16 @@ class Version:
         """
         options = ScoreOptions(method, items, prior, draws)
         bank = self.scoring(joint=options.level == "draws")
-        people = read_examinees(responses, bank.items, bank.spec, wide=wide, prior_column=prior_column, unknown=unknown)
+        people = read_examinees(
+            responses,
+            bank.items,
+            bank.spec,
+            wide=wide,
+            prior_column=prior_column,
+            unknown=unknown,
+            split=bank.split,
+            period=period,
+        )
         return score_examinees(bank, people, options)
 
     def plausible_values(
@@ -411,6 +424,7 @@ class Version:
         prior: str | Prior = "all",
         prior_column: str | None = None,
         seed: int = 20264,
+        period: str | None = None,
         unknown: Unknown = "error",
         wide: bool = False,
     ) -> pl.DataFrame:
@@ -420,7 +434,16 @@ class Version:
         and with two or more sets per draw says how much of their variance is due to items and links.
         """
         bank = self.scoring()
-        people = read_examinees(responses, bank.items, bank.spec, wide=wide, prior_column=prior_column, unknown=unknown)
+        people = read_examinees(
+            responses,
+            bank.items,
+            bank.spec,
+            wide=wide,
+            prior_column=prior_column,
+            unknown=unknown,
+            split=bank.split,
+            period=period,
+        )
         return draw_plausible_values(bank, people, n, ScoreOptions(prior=prior, seed=seed), per_draw=per_draw)
 
     def scorer(self, *, items: Literal["mean", "soft"] = "mean", prior: str | Prior = "all") -> Scorer:
@@ -453,6 +476,16 @@ class Version:
         return information(ready.items, ready.abilities, ids=asked, theta=at, draws=draws)
 
     # what checks need to know
+
+    def meanings(self, period: str) -> dict[str, str]:
+        """Items of the bank that ids mean in a period, where they were split; for ids of its own its data decide."""
+        adjustment = self._periods.adjustment(period)
+        own = self._periods.reader(period).frame("answered", ["item_id"])["item_id"].to_list()
+        found = {
+            **Acts(self._snapshot.acts, self.period_names).meanings(period),
+            **{i: adjustment.known_as(i) for i in own},
+        }
+        return {old: new for old, new in found.items() if old != new}
 
     def period_files(self, period: str) -> FolderReader:
         """What is stored with a period's calibration."""

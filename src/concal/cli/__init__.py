@@ -21,6 +21,7 @@ COMMAND_MODULES = [
     "concal.cli.look",
     "concal.cli.fit",
     "concal.cli.score",
+    "concal.cli.reporting",
     "concal.cli.evaluate",
     "concal.cli.report",
     "concal.cli.demo",

@@ -36,6 +36,10 @@ def score(
     prior_column: Annotated[
         str | None, typer.Option("--prior-column", help="Column that names each examinee's period instead.")
     ] = None,
+    period: Annotated[
+        str | None,
+        typer.Option("--period", help="When the responses were given: items that were split are those of that period."),
+    ] = None,
     ignore_unknown: Annotated[
         bool, typer.Option("--ignore-unknown", help="Ignore items the bank does not know, and count them.")
     ] = False,
@@ -63,6 +67,7 @@ def score(
         wide=wide,
         prior_column=prior_column,
         unknown="ignore" if ignore_unknown else "error",
+        period=period,
         plausible_values=plausible_values,
         per_draw=per_draw,
     )

@@ -546,6 +546,21 @@ SCORES = View(
     keys=("person_id",),
     further=(NUMBER, TEXT),
 )
+REPORTING = View(
+    "Reported scores",
+    "no reported scores: scores are theta; `concal reporting BANK NAME --slope ... --intercept ...` makes one",
+    {
+        "score": Column(TEXT, "name of the reported score: a dimension's, or a composite's"),
+        "slope": Column(NUMBER, "reported points per unit of theta"),
+        "intercept": Column(NUMBER, "reported score at theta = 0"),
+        "min": Column(NUMBER, "lowest score reported"),
+        "max": Column(NUMBER, "highest score reported"),
+        "round": Column(NUMBER, "scores are multiples of this"),
+        "weights": Column(TEXT, "dimensions with their weights"),
+    },
+    ("score", "slope", "intercept", "min", "max", "round", "weights"),
+    keys=("score",),
+)
 _INFORMATION = {
     "dimension": _DIMENSION,
     "theta": Column(NUMBER, "ability on the reference metric", "theta", 2),
@@ -596,6 +611,7 @@ VIEWS: dict[str, View] = {
     "acts": ACTS,
     "doctor": DOCTOR,
     "score": SCORES,
+    "reporting": REPORTING,
     "information": INFORMATION,
     "information-items": ITEM_INFORMATION,
 }

@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 Array = npt.NDArray[np.float64]
 Slopes = Literal["free", "equal"]
+_STEP = 1e-4  # of the difference that gives second derivatives: error about 1e-8 of truncation and of rounding
 
 
 @dataclass(frozen=True)
@@ -207,6 +208,27 @@ class ResponseModel(ABC):
         out = np.zeros((n_extra_outputs(q), n))
         ll, g, w = kernels(self.tag).extra_terms(self.tag, self.encode_score(score), eta, par, out)
         return _chain_rule(a, eta, ll, g, w, out, self.extras_jacobian(xi))
+
+    def bias_term(self, theta: Array, xi: Array) -> Array:
+        r"""What makes maximum likelihood biased, :math:`J = E[l'(l'^2 + l'')]` (n,), at theta (n,) for items xi (n, p).
+
+        With l the log-likelihood of a score, primes for derivatives in theta. Over scores with a probability P of their
+        own it is :math:`\sum P' P'' / P`, summed here; a model with other scores gives its own (for beta scores it is
+        known in closed form, while no integral over numbers reaches the ends where small shapes put their mass).
+        """
+        if self.levels:
+            raise NotImplementedError(f"{self.name} has scores that are no atoms and must give its own bias_term")
+        score = np.asarray(self.atoms, dtype=np.float64)
+        n, m = theta.shape[0], score.size
+        scores, items = np.tile(score, n), np.repeat(np.asarray(xi, dtype=np.float64), m, axis=0)
+
+        def gradient(shift: float) -> tuple[Array, Array]:
+            found = self.derivatives(scores, np.repeat(theta + shift, m), items)
+            return found.theta_gradient.reshape(n, m), found.log_likelihood.reshape(n, m)
+
+        g, ll = gradient(0.0)
+        curvature = (gradient(_STEP)[0] - gradient(-_STEP)[0]) / (2 * _STEP)
+        return np.asarray((np.exp(ll) * g * (g * g + curvature)).sum(axis=1))
 
 
 def not_a_category(score: Array, n_categories: int) -> npt.NDArray[np.bool_]:

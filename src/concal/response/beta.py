@@ -14,8 +14,17 @@ import numpy.typing as npt
 from scipy import special
 
 from concal.response.base import Array, PopulationPrior, ResponseModel
-from concal.response.beta_kernels import SMALLEST_SHAPE, beta_curve, beta_extra_terms, beta_terms, precision_rows
+from concal.response.beta_kernels import (
+    LARGEST_LOG_PHI,
+    SMALLEST_SHAPE,
+    beta_curve,
+    beta_extra_terms,
+    beta_terms,
+    precision_rows,
+)
 from concal.response.registry import register
+
+_TINY = 1e-50  # a shape whose third power is still a number; polygamma functions follow their limits long before
 
 
 class BetaTag(NamedTuple):
@@ -97,6 +106,11 @@ class Beta(ResponseModel):
         """Xi from a, d, phi."""
         return np.stack([natural["d"], np.log(natural["a"]), np.log(natural["phi"])], axis=-1)
 
+    def bias_term(self, theta: Array, xi: Array) -> Array:
+        """See `beta_expectations`."""
+        a = np.exp(xi[..., 1])
+        return beta_expectations(a * (theta - xi[..., 0]), a, xi[..., 2])[1]
+
     def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
         """One beta draw per response, kept off the endpoints."""
         return draw_inside(self.expected_score(theta, xi), np.exp(xi[..., 2]), rng)
@@ -111,6 +125,25 @@ def unit_remedy(bad: Array) -> str:
         f"the largest is {highest:g}: points or percent need their maximum declared (max_score, in the group "
         "or in the item table)"
     )
+
+
+def beta_expectations(eta: Array, a: Array, log_phi: Array) -> tuple[Array, Array]:
+    r"""Information I and bias term J of beta scores, in closed form.
+
+    The score enters through its logit T alone, whose mean, variance and third moment are differences and sums of
+    polygamma functions of the shapes :math:`p = \mu\phi, q = (1-\mu)\phi`: :math:`l' = \phi\mu'(T - E T)` and
+
+    .. math:: I = a^2 [(1-\mu)^2 p^2 \psi_1(p) + \mu^2 q^2 \psi_1(q)], \qquad
+              J = a^3 [(1-\mu)^3 p^3 \psi_2(p) - \mu^3 q^3 \psi_2(q)] + a (1 - 2\mu) I .
+
+    The products have limits (1 and -2) at shapes of zero.
+    """
+    phi = np.exp(np.clip(log_phi, -LARGEST_LOG_PHI, LARGEST_LOG_PHI))
+    mu, nu = special.expit(eta), special.expit(-eta)
+    p, q = np.maximum(mu * phi, _TINY), np.maximum(nu * phi, _TINY)
+    information = a**2 * ((nu * p) ** 2 * special.polygamma(1, p) + (mu * q) ** 2 * special.polygamma(1, q))
+    third = a**3 * ((nu * p) ** 3 * special.polygamma(2, p) - (mu * q) ** 3 * special.polygamma(2, q))
+    return np.asarray(information), np.asarray(third + a * (nu - mu) * information)
 
 
 def draw_inside(mu: Array, phi: Array, rng: np.random.Generator) -> Array:

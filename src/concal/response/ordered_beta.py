@@ -19,7 +19,7 @@ import numpy.typing as npt
 from scipy import special
 
 from concal.response.base import Array, PopulationPrior, ResponseModel
-from concal.response.beta import draw_inside, unit_remedy
+from concal.response.beta import beta_expectations, draw_inside, unit_remedy
 from concal.response.beta_kernels import (
     SMALLEST_SHAPE,
     ordered_curve,
@@ -114,8 +114,7 @@ class OrderedBeta(ResponseModel):
 
     def kernel_extras(self, xi: Array) -> Array:
         """See the row layout in `concal.response.beta_kernels`."""
-        k_0 = np.clip(xi[..., 3], -_LARGEST, _LARGEST - _SMALLEST_WIDTH)
-        k_1 = np.clip(xi[..., 3] + np.exp(xi[..., 4]), k_0 + _SMALLEST_WIDTH, _LARGEST)
+        k_0, k_1 = _thresholds(xi)
         width = k_1 - k_0  # of the thresholds as cut, or the information would not be positive
         inside = -np.expm1(-width)
         rows = np.stack([np.exp(k_0), np.exp(k_1), k_0, k_1 + np.log(inside), 1.0 / np.expm1(width)], axis=-1)
@@ -148,6 +147,25 @@ class OrderedBeta(ResponseModel):
         logs = (np.log(natural["a"]), np.log(natural["phi"]), np.log(width))
         return np.stack([natural["d"], logs[0], logs[1], natural["k_0"], logs[2]], axis=-1)
 
+    def bias_term(self, theta: Array, xi: Array) -> Array:
+        r"""Of the events P(0), P(1) and w, one of them inside, and of the beta score there.
+
+        The log-likelihood inside is log w plus that of the beta score, whose l' has mean zero, so
+
+        .. math:: J = P_0' P_0'' / P_0 + P_1' P_1'' / P_1 + w' w'' / w + 2 w' I_b + w J_b .
+        """
+        a = np.exp(xi[..., 1])
+        eta = a * (theta - xi[..., 0])
+        k_0, k_1 = _thresholds(xi)
+        above, below = special.expit(eta - k_0), special.expit(k_0 - eta)  # beyond the lower threshold, or not
+        top, under = special.expit(eta - k_1), special.expit(k_1 - eta)
+        ends = a**3 * (above**2 * below * (below - above) + under**2 * top * (under - top))
+        inside = -np.expm1(k_0 - k_1) * above * under
+        slope = a * (below - top)  # w' / w
+        bend = slope**2 - a**2 * (above * below + top * under)  # w'' / w
+        information, J = beta_expectations(eta, a, xi[..., 2])
+        return np.asarray(ends + inside * (slope * bend + 2 * slope * information + J))
+
     def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
         """Which event first, then a beta draw inside."""
         eta = np.exp(xi[..., 1]) * (theta - xi[..., 0])
@@ -156,3 +174,9 @@ class OrderedBeta(ResponseModel):
         at_one = u < special.expit(eta - xi[..., 3] - np.exp(xi[..., 4]))
         at_zero = u >= special.expit(eta - xi[..., 3])
         return np.where(at_one, 1.0, np.where(at_zero, 0.0, inside))
+
+
+def _thresholds(xi: Array) -> tuple[Array, Array]:
+    """k_0 and k_1, cut where the kernels cut them."""
+    k_0 = np.clip(xi[..., 3], -_LARGEST, _LARGEST - _SMALLEST_WIDTH)
+    return k_0, np.clip(xi[..., 3] + np.exp(xi[..., 4]), k_0 + _SMALLEST_WIDTH, _LARGEST)

@@ -17,7 +17,6 @@ from concal.score import kernels
 from concal.score.items import ScoringItems
 from concal.score.posterior import PERSONS
 from concal.score.rows import Answered, Index
-from concal.score.support import bias_terms
 
 Array = npt.NDArray[np.float64]
 STEPS = 100
@@ -71,18 +70,17 @@ class Likelihood:
             self.workers.map(work, range(0, self.n, PERSONS))
         return out
 
-    def bias(self, theta: Array, xi: list[Array], active: npt.NDArray[np.bool_]) -> tuple[Array, Array]:
-        """I and J summed over the items of active examinees, (persons, D) each."""
-        I, J = np.zeros((self.n, self.D)), np.zeros((self.n, self.D))
+    def bias(self, theta: Array, xi: list[Array], active: npt.NDArray[np.bool_]) -> Array:
+        """J summed over the items of active examinees, (persons, D); see `ResponseModel.bias_term`."""
+        J = np.zeros((self.n, self.D))
         for own, g, values in zip(self.groups, self.items.groups, xi, strict=True):
             person = np.repeat(np.arange(self.n), np.diff(own.start))
             at = np.flatnonzero(active[person, g.dim])
             for lo in range(0, at.size, 4096):
                 some = at[lo : lo + 4096]
-                i, j = bias_terms(g.model, theta[person[some], g.dim], values[own.which[some]])
-                I[:, g.dim] += np.bincount(person[some], i, self.n)
-                J[:, g.dim] += np.bincount(person[some], j, self.n)
-        return I, J
+                term = g.model.bias_term(theta[person[some], g.dim], values[own.which[some]])
+                J[:, g.dim] += np.bincount(person[some], term, self.n)
+        return J
 
 
 @dataclass(frozen=True)
@@ -141,8 +139,7 @@ def likelihood_estimates(likelihood: Likelihood, xi: list[Array], start: Array, 
         terms = likelihood.at(theta, xi)
         slope, information = terms[:, :, 1], np.maximum(terms[:, :, 2], 1e-300)
         if weighted:
-            I, J = likelihood.bias(theta, xi, active)
-            slope = slope + np.where(I > 0, J / (2.0 * np.maximum(I, 1e-300)), 0.0)
+            slope = slope + likelihood.bias(theta, xi, active) / (2.0 * information)
         step = np.clip(slope / information, -longest, longest) * active
         turned = step * before < 0  # overshooting: shorter steps from here on
         longest = np.where(turned, np.maximum(0.5 * np.abs(step), 1e-12), longest)

@@ -15,6 +15,7 @@ from concal.data.rows import index_rows
 from concal.errors import DataError
 from concal.score.items import ScoringItems
 from concal.score.rows import Answered
+from concal.score.split import SplitItems
 from concal.spec import Spec
 
 Unknown = Literal["error", "ignore"]
@@ -59,10 +60,13 @@ def read_examinees(
     wide: bool = False,
     prior_column: str | None = None,
     unknown: Unknown = "error",
+    split: SplitItems | None = None,
+    period: str | None = None,
 ) -> Examinees:
     """Read and check a response table.
 
-    Examinees without a response (rows without a score, or nothing but unknown items) are kept.
+    Examinees without a response (rows without a score, or nothing but unknown items) are kept. Ids of items that were
+    split mean those of `period`, of the period an examinee's prior column names, or of now.
     """
     if unknown not in ("error", "ignore"):
         raise DataError(f'unknown must be "error" or "ignore", not {unknown!r}')
@@ -82,6 +86,10 @@ def read_examinees(
     found = Findings("scoring")
     for note in notes:
         found.warn(note)
+    rows, told = (split or SplitItems()).resolve(answers.rows, period, named)
+    if told:
+        found.warn(told)
+        answers = answers._replace(rows=rows)
     return _indexed(answers, everybody, items, spec, named, unknown, found)
 
 

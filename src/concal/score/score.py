@@ -18,6 +18,7 @@ from concal.score.prior import Abilities, Prior, Priors, named_priors, priors_of
 from concal.score.reporting import reported_scores
 from concal.score.responses import Examinees
 from concal.score.rows import Answered
+from concal.score.split import SplitItems
 from concal.spec import ReportedScore, Spec
 
 Array = npt.NDArray[np.float64]
@@ -38,11 +39,14 @@ class ScoringBank:
     items : ScoringItems
     abilities : Abilities
     spec : Spec
+    split : SplitItems
+        Which items ids mean that were split.
     """
 
     items: ScoringItems
     abilities: Abilities
     spec: Spec
+    split: SplitItems = field(default_factory=SplitItems)
 
     @property
     def reporting(self) -> Mapping[str, ReportedScore]:

@@ -69,7 +69,9 @@ class Scorer:
         if items not in ("mean", "soft"):
             raise DataError(f'a scorer takes items = "mean" or "soft", not {items!r}; score files for draws')
         self._bank, self._soft = bank, items == "soft"
-        self._place = {item: k for k, item in enumerate(bank.items.item_ids)}
+        place = {item: k for k, item in enumerate(bank.items.item_ids)}
+        meant = {old: place.get(new) for old, new in bank.split.now.items()}
+        self._place = {**place, **meant}  # ids of items that were split mean the item as it is now
         self._workers = Workers(1)  # no threads of its own: calls run in the thread that makes them
         priors = priors_of([prior], np.zeros(1, np.int32), bank.abilities, bank.items.dimensions)
         self._target = Target(priors.group, priors.mean, priors.covariance, self._rows_at)
@@ -92,12 +94,20 @@ class Scorer:
         """Score one examinee: item id -> score. Without responses: the prior."""
         known: dict[int, float] = {}
         strange: list[str] = []
+        twice: list[str] = []
         for name, value in responses.items():
             at = self._place.get(name)
             if at is None:
                 strange.append(name)
+            elif at in known:
+                twice.append(name)
             else:
                 known[at] = value
+        if twice:
+            raise DataError(
+                f"{counted(len(twice), 'id')} mean an item that is answered already, because it was split: "
+                f"{first_few(twice)}; keep one response to it"
+            )
         if strange and unknown != "ignore":
             raise DataError(
                 f"{counted(len(strange), 'item')} the bank does not know: {first_few(strange)}; leave them out, or "

@@ -52,6 +52,8 @@ class ScoreRequest:
     wide : bool
     prior_column : str or None
     unknown : "error" or "ignore"
+    period : str or None
+        When the responses were given, for items that were split.
     plausible_values : int or None
         So many plausible values each instead of scores.
     per_draw : int
@@ -61,6 +63,7 @@ class ScoreRequest:
     wide: bool = False
     prior_column: str | None = None
     unknown: Unknown = "error"
+    period: str | None = None
     plausible_values: int | None = None
     per_draw: int = 1
 
@@ -72,7 +75,14 @@ class ScoreRequest:
     def read(self, bank: ScoringBank, responses: Table) -> Examinees:
         """Read and check a response table."""
         return read_examinees(
-            responses, bank.items, bank.spec, wide=self.wide, prior_column=self.prior_column, unknown=self.unknown
+            responses,
+            bank.items,
+            bank.spec,
+            wide=self.wide,
+            prior_column=self.prior_column,
+            unknown=self.unknown,
+            split=bank.split,
+            period=self.period,
         )
 
     def make(self, bank: ScoringBank, people: Examinees) -> pl.DataFrame:

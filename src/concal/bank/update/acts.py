@@ -49,6 +49,7 @@ class Adjustment:
 
 
 NOTHING = Adjustment()
+_NEXT = ""  # no period of a bank has this name
 
 
 @dataclass(frozen=True)
@@ -90,6 +91,20 @@ class Acts:
             elif act.item in now and act.new_id not in now:
                 now[act.new_id] = now.pop(act.item)
         return Adjustment({old: new for new, old in now.items() if new != old}, frozenset(excluded))
+
+    def meanings(self, period: str | None) -> dict[str, str]:
+        """Items of the bank that ids mean in a period, or in one that would come next (None), where they are others.
+
+        Every split that speaks of the period counts, whatever its own data say.
+        """
+        name = _NEXT if period is None else period
+        order = self.with_period(name)
+        found: dict[str, str] = {}
+        for act in self.acts:
+            if act.kind == "split" and order.covers(act, name):
+                found = {old: act.new_id if new == act.item else new for old, new in found.items()}
+                found.setdefault(act.item, act.new_id)
+        return found
 
 
 def in_words(act: Act) -> str:
