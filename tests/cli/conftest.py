@@ -16,6 +16,7 @@ from concal.bank.bank import Bank
 from concal.calibrate.fit.period_fit import fit_period
 from concal.calibrate.layout import lay_out
 from concal.metric import move_items
+from concal.spec import Spec
 
 PATH = Path(__file__).parents[1] / "bank" / "programme.py"
 LONG_ID = "reading-2026-form-B/passage-about-bees/question-12"
@@ -61,7 +62,10 @@ def looked_at(tmp_path_factory) -> Path:
             patch.setattr(f"{module}.now", lambda: "2026-04-01T09:00:00+00:00")
         for module in ("concal.bank.store.commit", "concal.bank.bank"):
             patch.setattr(f"{module}.author", lambda: "ada@desk")
-        bank = Bank.create(tmp_path_factory.mktemp("cli") / "bank", made.SPEC)
+        content = made.SPEC.model_dump(exclude_none=True)
+        rules = {"reading": {"slope": 20, "intercept": 100, "min": 10, "max": 160, "round": 5}}
+        spec = Spec.parse({**content, "reporting": rules})
+        bank = Bank.create(tmp_path_factory.mktemp("cli") / "bank", spec)
         for k, period in enumerate(("2026Q1", "2026Q2", "2026Q3")):
             rows = made.responses_table(period, first=2 * k).with_columns(
                 pl.col("item_id").map_elements(new_id, return_dtype=pl.String)

@@ -40,6 +40,7 @@ TABLES = {
     "acts-none": ["acts", "BANK", "--at", "1"],
     "check": ["check", "BANK", "2026Q4", "FOLDER/2026Q4.csv", "--items", "FOLDER/items.csv"],
     "show": ["show", "BANK"],
+    "reporting": ["reporting", "BANK"],
     "score": ["score", "BANK", "FOLDER/2026Q4.csv"],
     "information": ["information", "BANK", "C3", "C12", "W3", "--theta", "-1", "--theta", "0.5"],
     "information-items": ["information", "BANK", "C3", "C12", "W3", "--items"],
