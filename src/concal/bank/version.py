@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 
 from concal.bank.evaluation import Evaluation, from_content
+from concal.bank.exchange.scores import ScoreRequest
 from concal.bank.scoring import scoring_bank
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
@@ -50,8 +51,8 @@ from concal.link.result import Link
 from concal.score.estimate import Level, Method
 from concal.score.information import Information, information
 from concal.score.prior import Prior
-from concal.score.responses import Unknown, read_examinees
-from concal.score.score import ScoreOptions, ScoringBank, draw_plausible_values, score_examinees
+from concal.score.responses import Unknown
+from concal.score.score import ScoreOptions, ScoringBank
 from concal.score.scorer import Scorer
 from concal.shown import shown
 from concal.spec import ConsensusSpec, Spec
@@ -402,18 +403,8 @@ class Version:
             Responses have one column per item.
         """
         options = ScoreOptions(method, items, prior, draws)
-        bank = self.scoring(joint=options.level == "draws")
-        people = read_examinees(
-            responses,
-            bank.items,
-            bank.spec,
-            wide=wide,
-            prior_column=prior_column,
-            unknown=unknown,
-            split=bank.split,
-            period=period,
-        )
-        return score_examinees(bank, people, options)
+        request = ScoreRequest(options, wide, prior_column, unknown, period)
+        return request.table(self.scoring(joint=options.level == "draws"), responses)[0]
 
     def plausible_values(
         self,
@@ -433,18 +424,9 @@ class Version:
         Each of the n draws of items and links gives `per_draw` sets; `concal.score.pool` pools statistics over them,
         and with two or more sets per draw says how much of their variance is due to items and links.
         """
-        bank = self.scoring()
-        people = read_examinees(
-            responses,
-            bank.items,
-            bank.spec,
-            wide=wide,
-            prior_column=prior_column,
-            unknown=unknown,
-            split=bank.split,
-            period=period,
-        )
-        return draw_plausible_values(bank, people, n, ScoreOptions(prior=prior, seed=seed), per_draw=per_draw)
+        options = ScoreOptions(prior=prior, seed=seed)
+        request = ScoreRequest(options, wide, prior_column, unknown, period, n, per_draw)
+        return request.table(self.scoring(), responses)[0]
 
     def scorer(self, *, items: Literal["mean", "soft"] = "mean", prior: str | Prior = "all") -> Scorer:
         """What scores one examinee at a time, for live use: loaded once, pinned to this version, safe in threads.
