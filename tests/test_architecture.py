@@ -13,7 +13,7 @@ from concal.response import model_class, model_names
 ROOT = Path(concal.__file__).parent
 ORDER = [
     {"errors"},
-    {"formula", "metric", "names", "shown"},
+    {"cost", "formula", "metric", "names", "shown"},
     {"response"},
     {"spec"},
     {"data", "simulate"},

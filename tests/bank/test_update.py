@@ -14,6 +14,7 @@ import pytest
 from concal.bank.bank import Bank
 from concal.bank.evaluation import FRAMES, Evaluation
 from concal.bank.version import Version
+from concal.data import read as read_module
 from concal.errors import BankError, ConcalError, DataError, LinkError
 from concal.metric import move_items
 from concal.spec import Spec
@@ -398,3 +399,17 @@ def test_priors_from_the_bank(any_place: Place) -> None:
     with pytest.raises(DataError, match=r"was calibrated with priors from the bank"):
         bank.retract("Q1")
     assert bank.version == before
+
+
+def test_a_file_of_responses_is_read_once(tmp_path: Path, template: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    copy_bank(template, tmp_path / "bank")
+    responses = tmp_path / "responses.csv"
+    responses_table("Q4", 4).write_csv(responses)
+    read: list[Path] = []
+    real = read_module.read_file
+    monkeypatch.setattr(read_module, "read_file", lambda path, **options: (read.append(path), real(path, **options))[1])
+    update = Bank(tmp_path / "bank").add("Q4", responses, items_table(), calibrator=fake_calibrator)
+    assert read == [responses]
+    assert update.costs["check"].cpu_seconds > 0
+    assert update.costs["commit"].peak_mib > 10
+    assert update.seconds["commit"] > 0

@@ -10,6 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from concal.calibrate.fingerprint import ENGINE, NOT_IN_THE_DRAWS
 from concal.errors import ConvergenceError
 
 if TYPE_CHECKING:
@@ -21,10 +22,6 @@ _TRACE_SCALARS = (
     "checked", "converged",
 )  # fmt: skip
 _REFERENCE = ("epsilon", "ready", "trials")
-ENGINE = 5
-"""Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way."""
-NOT_IN_THE_DRAWS = {"threads", "max_minutes", "max_sweeps"}
-"""Options a run may be continued under with other values: a longer run goes the way the shorter one went."""
 
 
 def save_checkpoint(path: Path, sampler: Sampler) -> None:

@@ -206,7 +206,9 @@ def update_data(done: Update) -> dict[str, Any]:
         "anchors": done.link.diagnostics.to_dicts() if done.link is not None else [],
         "relinked": list(done.relinked),
         "warnings": list(done.warnings),
-        "seconds": dict(done.seconds),
+        "seconds": done.seconds,
+        "cpu_seconds": {stage: cost.cpu_seconds for stage, cost in done.costs.items()},
+        "peak_mib": {stage: cost.peak_mib for stage, cost in done.costs.items()},
     }
 
 

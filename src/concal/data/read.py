@@ -96,13 +96,15 @@ def read_responses(source: Table, *, wide: bool = False, options: DataSpec | Non
     Parameters
     ----------
     source
-        Path or data frame: one row per response, or wide.
+        Path or data frame: one row per response, or wide. Answers that were read before are taken as they are.
     wide
         One column per item, beside the person ids: the column `options` names, or else the first. Empty cells are no
         responses.
     options
         The spec's data section: what the columns are called, which are no items, what an empty score means.
     """
+    if isinstance(source, Answers):
+        return source
     options = options or DataSpec()
     notes: list[str] = []
     if wide:

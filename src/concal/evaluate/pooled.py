@@ -14,16 +14,17 @@ from concal.bank.bank import Bank
 from concal.bank.evaluation import Evaluation
 from concal.bank.store.store import Store
 from concal.bank.update.add import Calibrator
-from concal.bank.update.shelf import Shelf, fingerprint
+from concal.bank.update.shelf import Shelf
+from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.result import Calibration, mixture_moments
 from concal.combine.result import Consensus
+from concal.cost import measure_cost
 from concal.data.check import check_period
 from concal.data.period import PeriodData
 from concal.data.pool import pool_periods
 from concal.data.read import Table
 from concal.errors import BankError, ConcalError, DataError
 from concal.evaluate.agreement import ability_agreement, agreement
-from concal.evaluate.cost import measure_cost
 from concal.evaluate.distance import consensus_at, split_distance
 from concal.evaluate.links import pooled_links
 from concal.evaluate.recovery import recovery
@@ -235,7 +236,7 @@ def _fit(
 ) -> tuple[Calibration, dict[str, Any]]:
     spec = bank.spec
     used = spec.calibration.seed if seed is None else seed
-    identity = fingerprint(data, spec, used, getattr(run, "__qualname__", type(run).__name__))
+    identity = fingerprint(data, spec, used, run)
     shelf = Shelf(Store.open(bank.path), "pooled", identity)
     try:
         with measure_cost() as cost:
@@ -256,6 +257,7 @@ def _fit(
     return pooled, {
         "pooled_seconds": convergence.seconds,  # of all runs, where it was interrupted
         "pooled_wall_seconds": cost.seconds,
+        "pooled_cpu_seconds": cost.cpu_seconds,
         "pooled_peak_mib": cost.peak_mib,
         "pooled_responses": data.n_responses,
         "pooled_sweeps": convergence.sweeps,

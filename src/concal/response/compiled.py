@@ -9,9 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,27 +24,55 @@ from numba import njit
 
 from concal.response.lanes import FAST
 
+UNUSED_DAYS = 14
 _OPTIONS = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
 
 
 @cache
 def cache_folder() -> Path | None:
     """Where compiled kernels are kept, or None when no folder can be written (they are then compiled anew)."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    folder = Path(base) / "concal" / f"kernels-{_sources_hash()}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        os.utime(folder)  # when it was last used
+    except OSError:
+        return None
+    _remove_unused(folder.parent)
+    return folder if os.access(folder, os.W_OK) else None
+
+
+def _sources_hash() -> str:
+    """Hash of all sources that are compiled together, those of models other packages add among them."""
     package = Path(__file__).parent.parent
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(
         [*package.glob("response/**/*.py"), *package.glob("*/kernels*/*.py"), *package.glob("*/kernels*.py")]
     ):
         digest.update(source.read_bytes())
-    for entry in entry_points(group="concal.response"):
+    for entry in sorted(entry_points(group="concal.response"), key=lambda entry: entry.value):
         digest.update(f"{entry.value} {entry.dist.version if entry.dist else ''}".encode())
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "concal" / f"kernels-{digest.hexdigest()[:16]}"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError:
-        return None
-    return folder if os.access(folder, os.W_OK) else None
+        for source in _sources_of(entry.module):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _sources_of(module: str) -> list[Path]:
+    """Python files of the package (or the single file) a module belongs to; nothing of it is imported."""
+    found = find_spec(module.split(".")[0])
+    if found is None:
+        return []
+    if found.submodule_search_locations is None:
+        return [Path(found.origin)] if found.origin and Path(found.origin).is_file() else []
+    return sorted(source for folder in found.submodule_search_locations for source in Path(folder).rglob("*.py"))
+
+
+def _remove_unused(base: Path) -> None:
+    """Folders of sources that nobody has used for a while; one that is needed after all is compiled again."""
+    for folder in base.glob("kernels-*"):
+        with suppress(OSError):  # another process was faster
+            if time.time() - folder.stat().st_mtime > UNUSED_DAYS * 86_400:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def kernel(function: Callable[..., Any]) -> Any:

@@ -23,8 +23,9 @@ from concal.bank.update.next_version import Change, make_next_version
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import ShardedRun, with_shards
-from concal.bank.update.shelf import Shelf, fingerprint
+from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import merge_specs
+from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.known import guide_period
 from concal.calibrate.result import Calibration
 from concal.calibrate.verdict import refuse_unconverged
@@ -85,7 +86,7 @@ def add(
     if used.calibration.prior == "bank" and head.periods:
         data = guide_period(data, _known(store, head, data))
     used = with_shards(data, used, shards)
-    shelf = Shelf(store, period, fingerprint(data, used, seed, getattr(run, "__qualname__", type(run).__name__)))
+    shelf = Shelf(store, period, fingerprint(data, used, seed, run))
     if used.calibration.shards > 1:
         run, cluster = ShardedRun(store, run, clock, cluster), None
     try:
@@ -204,7 +205,7 @@ def _commit(
         convergence=convergence,
         link=made.link,
         relinked=made.relinked,
-        seconds=dict(clock.seconds),
+        costs=dict(clock.costs),
     )
 
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from concal.bank.store.store import Store
 from concal.bank.update.check import check_data, refuse_known
 from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
-from concal.bank.update.job import ENGINE_NAME, fetch_shelf, write_job
+from concal.bank.update.job import fetch_shelf, write_job
 from concal.bank.update.new_period import converged_tables
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import with_shards
-from concal.bank.update.shelf import Shelf, fingerprint
+from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import read_spec
+from concal.calibrate.fingerprint import fingerprint
 from concal.data.check import CheckedPeriod
 from concal.data.read import read_table
 from concal.errors import BankError, DataError, first_few
@@ -100,7 +101,7 @@ def _calibrate_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clo
 
 def _on_shelf(store: Store, found: CheckedPeriod, spec: Spec) -> bool:
     """Whether an earlier run calibrated it to the end."""
-    shelf = Shelf(store, found.data.period, fingerprint(found.data, spec, spec.calibration.seed, ENGINE_NAME))
+    shelf = Shelf(store, found.data.period, fingerprint(found.data, spec, spec.calibration.seed))
     try:
         return converged_tables(shelf) is not None
     finally:

@@ -69,5 +69,5 @@ def update(
         warnings=(*(alarm.text for alarm in made.alarms), *(made.consensus.warnings if made.consensus else ())),
         consensus=made.consensus,
         relinked=made.relinked,
-        seconds=dict(clock.seconds),
+        costs=dict(clock.costs),
     )

@@ -109,7 +109,8 @@ def check_data(
     others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
     earlier, by = None, NOTHING
     if others.entries or coming:
-        rows = read_responses(responses, wide=wide, options=spec.data).rows
+        responses = read_responses(responses, wide=wide, options=spec.data)  # once: a large file takes its time
+        rows = responses.rows
         persons = rows["person_id"].drop_nulls().unique()
         earlier = returning(persons, (others.reader(name) for name in others))
         for found in coming.values():

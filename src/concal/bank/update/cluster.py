@@ -18,7 +18,7 @@ import concal
 from concal.bank.store.store import Store
 from concal.bank.update.job import clear_job, do_job, stop_job
 from concal.bank.update.progress import Clock
-from concal.calibrate.checkpoint import ENGINE
+from concal.calibrate.fingerprint import ENGINE
 from concal.errors import BankError, first_few
 
 CONNECT_SECONDS = 10

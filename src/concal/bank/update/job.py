@@ -28,14 +28,14 @@ from concal.bank.store.store import Store
 from concal.bank.tables.responses import write_responses
 from concal.bank.update.new_period import converged_tables, keep_calibration
 from concal.bank.update.progress import Clock
-from concal.bank.update.shelf import Shelf, fingerprint, shelf_name
+from concal.bank.update.shelf import Shelf, shelf_name
+from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.period import calibrate_period
 from concal.calibrate.sampler import Stopped
 from concal.data.period import GroupData, Guide, PeriodData
 from concal.errors import BankError
 from concal.spec import Spec
 
-ENGINE_NAME = "calibrate_period"
 Tell = Callable[[float, str], None]
 _LOOK_SECONDS = 2.0
 """Between two looks whether the job was called off."""
@@ -57,7 +57,7 @@ class _JobFolder:
 
 def write_job(store: Store, data: PeriodData, spec: Spec, seed: int, *, resume: bool = True) -> str:
     """Leave a job in the bank's storage; returns its name. The same calibration has the same name."""
-    identity = fingerprint(data, spec, seed, ENGINE_NAME)
+    identity = fingerprint(data, spec, seed)
     folder = store.work / f"job-{identity}"
     with disk_errors(f"writing a job for period {data.period!r}"):
         store.work.mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def do_job(place: str | Path, name: str, tell: Tell, threads: int | None = None)
     files = {key: FileEntry.model_validate(entry) for key, entry in content["files"].items()}
     data = _read_data(FolderReader(Store.open(folder), files))
     spec = Spec.parse(tomllib.loads(content["spec"]))
-    if fingerprint(data, spec, content["seed"], ENGINE_NAME) != content["identity"]:
+    if fingerprint(data, spec, content["seed"]) != content["identity"]:
         raise BankError(f"{name} does not hold the data it was written with; run the command that wrote it again")
     used = spec if threads is None else _with_threads(spec, threads)
     shelf = _take_shelf(store, data.period, content["identity"])

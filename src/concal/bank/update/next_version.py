@@ -87,9 +87,8 @@ def make_next_version(
         done[:] = [_build(head, change, transaction, reason, clock, new, made)]
         return done[0].snapshot
 
-    start, spent = time.perf_counter(), sum(clock.seconds.values())
-    commit(store, build)
-    clock.seconds["commit"] = time.perf_counter() - start - (sum(clock.seconds.values()) - spent)
+    with clock.measured("commit"):
+        commit(store, build)
     clock.tell("commit", 1.0)
     return done[0]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import polars as pl
 
 from concal.calibrate.result import Convergence
 from concal.combine.result import Consensus
+from concal.cost import Cost, measure_cost
 from concal.link.result import Link
 from concal.shown import doubts, shown
 
@@ -41,7 +41,8 @@ class Update:
         Other periods that were linked anew.
     consensus : Consensus or None
         None when no period is left.
-    seconds : dict of stage -> float
+    costs : dict of stage -> Cost
+        Wall seconds, CPU seconds of this process and its peak memory.
     """
 
     version: int
@@ -53,7 +54,12 @@ class Update:
     convergence: Convergence | None = None
     link: Link | None = None
     relinked: tuple[str, ...] = ()
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Wall time by stage."""
+        return {stage: cost.seconds for stage, cost in self.costs.items()}
 
     def _facts(self) -> dict[str, object]:
         consensus, convergence, link = self.consensus, self.convergence, self.link
@@ -73,19 +79,31 @@ class Clock:
     """Times the stages and tells the progress callback."""
 
     def __init__(self, progress: Progress | None) -> None:
-        self.seconds: dict[str, float] = {}
+        self.costs: dict[str, Cost] = {}
         self._progress = progress
 
     @contextmanager
     def stage(self, name: str, message: str = "") -> Iterator[None]:
         """One stage."""
         self.tell(name, 0.0, message)
-        start = time.perf_counter()
-        try:
+        with self.measured(name):
             yield
-        finally:
-            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self.tell(name, 1.0, message)
+
+    @contextmanager
+    def measured(self, name: str) -> Iterator[None]:
+        """Book what this costs under a stage, less what stages within it cost."""
+        before = self._spent()
+        with measure_cost() as cost:
+            yield
+        seconds, cpu_seconds = (now - then for now, then in zip(self._spent(), before, strict=True))
+        known = self.costs.setdefault(name, Cost())
+        known.seconds += cost.seconds - seconds
+        known.cpu_seconds += cost.cpu_seconds - cpu_seconds
+        known.peak_mib, known.since_start = max(known.peak_mib, cost.peak_mib), cost.since_start
+
+    def _spent(self) -> tuple[float, float]:
+        return sum(c.seconds for c in self.costs.values()), sum(c.cpu_seconds for c in self.costs.values())
 
     def tell(self, stage: str, share: float, message: str = "") -> None:
         """Report."""

@@ -21,7 +21,8 @@ from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, conne
 from concal.bank.update.job import fetch_folder, write_job
 from concal.bank.update.new_period import converged_tables, keep_calibration
 from concal.bank.update.progress import Clock
-from concal.bank.update.shelf import Shelf, fingerprint
+from concal.bank.update.shelf import Shelf
+from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.result import Calibration
 from concal.combine.shards import unite_shards
 from concal.data.deal import deal, most_shards
@@ -103,7 +104,7 @@ class ShardedRun:
         """Data, seed and shelf of every shard."""
         n, alone = spec.calibration.shards, _changed(spec, 1)
         parts, seeds = deal(data, n), [shard_seed(seed, k, n) for k in range(n)]
-        identities = [fingerprint(part, alone, s, _name(self.run)) for part, s in zip(parts, seeds, strict=True)]
+        identities = [fingerprint(part, alone, s, self.run) for part, s in zip(parts, seeds, strict=True)]
         return parts, seeds, [Shelf(self.store, data.period, identity) for identity in identities]
 
     def _shard(
@@ -154,7 +155,3 @@ def shard_seed(seed: int, k: int, n: int) -> int:
     """A seed of its own for every shard: equal seeds would give examinees of different shards the same numbers."""
     digest = hashlib.sha256(f"{seed}/{k}/{n}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
-
-
-def _name(run: Any) -> str:
-    return str(getattr(run, "__qualname__", type(run).__name__))

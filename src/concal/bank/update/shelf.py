@@ -6,51 +6,19 @@ it had: the engine's checkpoint, or the finished tables.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-import concal
 from concal.bank.store.files import disk_errors, sha256_file, sync_folder, write_durably
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.locks import FileLock
 from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
-from concal.calibrate.checkpoint import ENGINE, NOT_IN_THE_DRAWS
-from concal.data.period import PeriodData
 from concal.errors import BankError
-from concal.spec import Spec
-
-
-def fingerprint(data: PeriodData, spec: Spec, seed: int, engine: str) -> str:
-    """Hash of everything a calibration depends on, the engine's version included."""
-    digest = hashlib.sha256()
-    plain: dict[str, Any] = {
-        "period": data.period,
-        "dimensions": data.dimensions,
-        "populations": data.populations,
-        "seed": seed,
-        "engine": [engine, ENGINE, concal.__version__],
-        "calibration": spec.calibration.model_dump(mode="json", exclude=NOT_IN_THE_DRAWS),
-        "groups": {name: group.model_dump(mode="json") for name, group in spec.groups.items()},
-        "persons": data.person_ids.to_list(),
-        "items": {name: [group.item_ids, group.features, group.coding] for name, group in data.groups.items()},
-    }
-    digest.update(json.dumps(plain, sort_keys=True).encode())
-    digest.update(np.ascontiguousarray(data.population).tobytes())
-    for group in data.groups.values():
-        guide = () if group.guide is None else (group.guide.mean, group.guide.covariance)
-        for array in (group.X, group.person, group.item, group.score, *guide):
-            digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()[:32]
 
 
 def shelf_name(period: str, identity: str) -> str:

@@ -1,4 +1,4 @@
-"""What a step costs: wall time and peak memory."""
+"""What a step costs: wall time, CPU time of all threads, peak memory."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ class Cost:
     """
 
     seconds: float = 0.0
+    cpu_seconds: float = 0.0
     peak_mib: float = 0.0
     since_start: bool = True
 
@@ -34,11 +35,11 @@ def measure_cost() -> Iterator[Cost]:
     True
     """
     cost = Cost(since_start=not _forget_peak())
-    start = time.perf_counter()
+    start, used = time.perf_counter(), time.process_time()
     try:
         yield cost
     finally:
-        cost.seconds = time.perf_counter() - start
+        cost.seconds, cost.cpu_seconds = time.perf_counter() - start, time.process_time() - used
         cost.peak_mib = _peak_mib()
 
 
