@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,19 +16,20 @@ from concal.bank.store import cloud
 from concal.bank.store.objects import is_cloud
 from concal.bank.store.parquet import read_bytes
 from concal.bank.store.store import Store
-from concal.bank.store.transaction import Transaction, create_store
+from concal.bank.store.transaction import Conflict, Transaction, create_store
 from concal.bank.store.upkeep import prune, verify
 from concal.errors import BankError
 
 from .conftest import commit_text, first_snapshot, next_snapshot
 from .places import ENVIRONMENT, Proxy, forget_cache, overwrite
 from .programme import SPEC, fake_calibrator, items_table, responses_table
+from .servers import NotHere, ministack_server, write_account
 from .test_store import release
 
 
 @pytest.fixture
-def proxy(s3: str, bucket: str, monkeypatch: pytest.MonkeyPatch) -> Proxy:
-    with Proxy(s3) as made:
+def proxy(bucket: str, monkeypatch: pytest.MonkeyPatch) -> Proxy:
+    with Proxy(os.environ["AWS_ENDPOINT_URL"]) as made:
         monkeypatch.setenv("AWS_ENDPOINT_URL", made.address)
         yield made  # type: ignore[misc]
 
@@ -247,6 +250,36 @@ def test_no_such_bucket_and_no_credentials(bucket: str, monkeypatch: pytest.Monk
         Bank.create(bucket, SPEC)
 
 
+KEY = {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_STORAGE_ACCOUNT_KEY": "aGVsbG8="}
+
+
+@pytest.mark.parametrize(
+    ("place", "environment", "what"),
+    [
+        ("az://banks/bank", {}, "no credentials for it.*AZURE_STORAGE_ACCOUNT_NAME"),
+        ("az://banks/bank", {**KEY, "AZURE_STORAGE_ACCOUNT_KEY": "hunter2!"}, "none that can be read.*AZURE_STORAGE"),
+        ("az://banks/bank", {**KEY, "AZURE_STORAGE_ENDPOINT": "http://127.0.0.1:9/account"}, "nobody answers there"),
+        ("gs://banks/bank", {"GOOGLE_SERVICE_ACCOUNT": "{folder}/none.json"}, "no credentials for it.*GOOGLE_APPL"),
+        ("gs://banks/bank", {"GOOGLE_SERVICE_ACCOUNT": "{folder}/broken.json"}, "none that can be read"),
+        ("gs://banks/bank", {"GOOGLE_SERVICE_ACCOUNT": "{folder}/nobody.json"}, "nobody answers there.*gcs_base_url"),
+    ],
+)
+def test_other_providers_that_cannot_be_used(
+    place: str, environment: dict[str, str], what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("obstore")
+    monkeypatch.setattr(cloud, "FIRST_CONTACT", 1.0)
+    (tmp_path / "broken.json").write_text("hunter2!")
+    write_account(tmp_path / "nobody.json", "http://127.0.0.1:9")
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value.replace("{folder}", str(tmp_path)))
+    start = time.monotonic()
+    with pytest.raises(BankError, match=what) as caught:
+        Bank(place)
+    assert time.monotonic() - start < 10
+    assert "hunter2" not in str(caught.value)
+
+
 def test_a_bucket_that_cannot_be_written_to(proxy: Proxy, bucket: str) -> None:
     proxy.rule = lambda method, path, count: "denied" if method == "PUT" else None
     with pytest.raises(BankError, match="access is refused"):
@@ -274,13 +307,51 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
         Bank("s3://bucket/bank")
 
 
-@pytest.mark.parametrize("variable", ["CONCAL_RCLONE", "CONCAL_S3RVER"])
-@pytest.mark.slow
-def test_known_overwriters_are_refused(variable: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the variable to the address of a running server with a bucket `banks` (rclone serve s3, s3rver)."""
-    if variable not in os.environ:
-        pytest.skip(f"{variable} is not set")
-    for name, value in {**ENVIRONMENT, "AWS_ENDPOINT_URL": os.environ[variable]}.items():
-        monkeypatch.setenv(name, value)
+@pytest.mark.parametrize("server", ["rclone", "s3rver"])
+def test_servers_known_to_overwrite_are_refused(server: str, use: Callable[[str], str]) -> None:
+    place = use(server)
     with pytest.raises(BankError, match="overwrites all the same"):
-        Bank.create("s3://banks/refused", SPEC)
+        Bank.create(place, SPEC)
+    assert Store.open(place).objects.files("") == [], "nothing is left"
+
+
+@pytest.mark.parametrize("server", ["ministack", "azure", "google"])
+def test_a_bank_on_every_kind_of_storage(server: str, use: Callable[[str], str]) -> None:
+    place = use(server)
+    store = create_store(place, first_snapshot)
+    with pytest.raises(BankError, match="bank already"):
+        create_store(place, first_snapshot)
+    head = store.head()
+    with Transaction.begin(store) as slow:
+        draft = next_snapshot(head, store, slow)
+        commit_text(store, "one", "1" * 1000)
+        with pytest.raises(Conflict):
+            slow.commit(draft)
+    commit_text(store, "one", "2")
+    release(store, "fall", 1)
+    forget_cache(store)
+    assert read_bytes(store, store.release("fall").state["one"]) == b"1" * 1000
+    assert prune(store, keep=1, grace_days=0).versions == (0,)
+    assert store.numbers() == [1, 2]
+    assert verify(Store.open(place)) == verify(store)
+    assert verify(store).ok
+    with pytest.raises(BankError, match="no such bucket"):
+        Bank.create(f"{place.split(':')[0]}://nowhere-to-be-found/bank", SPEC)
+
+
+def test_what_a_server_persists_is_there_when_it_comes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONCAL_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "server").mkdir()
+    for life in range(2):
+        try:
+            server = ministack_server(tmp_path / "server")
+            with server as found:
+                for variable, value in found.environment.items():
+                    monkeypatch.setenv(variable, value)
+                if life == 0:
+                    commit_text(create_store(f"{found.bucket}/kept", first_snapshot), "one", "1")
+                else:
+                    assert verify(Store.open(f"{found.bucket}/kept")).ok
+        except NotHere as error:
+            pytest.skip(str(error))
+    assert life == 1

@@ -33,16 +33,16 @@ def drill(*arguments: object) -> dict[str, Any]:
     return result
 
 
-def test_killed_updates_leave_the_old_or_the_new_state(place: Place, tmp_path: Path) -> None:
-    n = 15 if place.is_folder else 3
-    result = drill("kills", tmp_path, place.root, n, 1)
+def test_killed_updates_leave_the_old_or_the_new_state(drilled: Place, tmp_path: Path) -> None:
+    n = 15 if drilled.is_folder else 3
+    result = drill("kills", tmp_path, drilled.root, n, 1)
     assert result["old"] + result["new"] == n
 
 
 @pytest.mark.slow
-def test_hundreds_of_killed_updates(place: Place, tmp_path: Path) -> None:
-    n = 300 if place.is_folder else 100
-    result = drill("kills", tmp_path, place.root, n, 2)
+def test_hundreds_of_killed_updates(drilled: Place, tmp_path: Path) -> None:
+    n = 300 if drilled.is_folder else 100
+    result = drill("kills", tmp_path, drilled.root, n, 2)
     assert result["old"] + result["new"] == n
     assert result["old"] > n / 3
     print(result)
@@ -54,15 +54,15 @@ def test_crash_at_some_steps_of_an_update(any_place: Place, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_crash_at_every_step_of_an_update(place: Place, tmp_path: Path) -> None:
-    result = drill("every_step", tmp_path, place.root, 1)
+def test_crash_at_every_step_of_an_update(drilled: Place, tmp_path: Path) -> None:
+    result = drill("every_step", tmp_path, drilled.root, 1)
     assert result["old"] > 50
     assert result["new"] >= 1
     print(result)
 
 
-def test_competing_writers(place: Place, tmp_path: Path) -> None:
-    result = drill("writers", tmp_path, place.root, 3, 3)
+def test_competing_writers(drilled: Place, tmp_path: Path) -> None:
+    result = drill("writers", tmp_path, drilled.root, 3, 3)
     assert result["commits"] == 9
     assert result["periods"] == 10
     assert result["worst"] < 1e-9
@@ -72,8 +72,8 @@ def test_competing_writers(place: Place, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_four_writers_with_fifteen_commits_each(place: Place, tmp_path: Path) -> None:
-    result = drill("writers", tmp_path, place.root, 4, 15)
+def test_four_writers_with_fifteen_commits_each(drilled: Place, tmp_path: Path) -> None:
+    result = drill("writers", tmp_path, drilled.root, 4, 15)
     assert result["periods"] == 61
     assert result["worst"] < 1e-9
     assert not result["problems"]

@@ -15,12 +15,13 @@ its status and error code: servers repeat keys and signatures in the text.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -38,7 +39,18 @@ PIECE = 1 << 24
 FORGOTTEN = b"this version was pruned; its number stays taken\n"
 """What stands in the place of a manifest that was pruned, so that its number stays taken.
 Lists know it by its length, which no manifest has."""
+_OPENING = "opening"
 _TRANSIENT = {408, 409, 429, 500, 502, 503, 504}
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS or GOOGLE_SERVICE_ACCOUNT",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+}
+_SERVER = {
+    "s3": "AWS_ENDPOINT_URL",
+    "gs": "gcs_base_url in the service account's file",
+    "az": "AZURE_STORAGE_ACCOUNT_NAME, AZURE_STORAGE_ENDPOINT",
+}
 _REFUSED = (
     "{} accepts the condition 'only if there is no such object' and overwrites all the same; two writers would lose "
     "each other's versions there without a sign. Nothing was written; use a server that honours If-None-Match (AWS S3, "
@@ -51,6 +63,7 @@ class CloudObjects:
 
     def __init__(self, address: str) -> None:
         self.address, self._reached = address.rstrip("/"), False
+        self._scheme = self.address.split(":")[0].lower()
         try:
             from obstore import store as providers
         except ModuleNotFoundError:
@@ -58,11 +71,10 @@ class CloudObjects:
                 f"{address} is object storage, which needs more packages: pip install 'concal[cloud]'"
             ) from None
         options: dict[str, Any] = {"timeout": "60s", "connect_timeout": "4s"}
-        if os.environ.get("AWS_ENDPOINT_URL", os.environ.get("AWS_ENDPOINT", "")).startswith("http://"):
-            options["allow_http"] = True  # whoever writes http:// means it
+        options["allow_http"] = True  # asked in clear only where somebody wrote http:// for a server of their own
         retry: dict[str, Any] = {"max_retries": 2, "retry_timeout": timedelta(seconds=FIRST_CONTACT)}
         make: Any = providers.from_url  # its types differ by provider
-        self._store = self._tried("opening", lambda: make(self.address, client_options=options, retry_config=retry))
+        self._store = self._tried(_OPENING, lambda: make(self.address, client_options=options, retry_config=retry))
         self._reached = False  # nothing was asked yet
 
     @property
@@ -116,7 +128,7 @@ class CloudObjects:
             try:
                 return bytes(self._store.get_range(name, start=start, length=size))
             except Exception as error:
-                if status_of(error)[0] == 416:  # nothing there
+                if status_of(error)[0] == 416 or "StartTooLarge" in str(error):  # nothing there
                     return b""
                 raise
 
@@ -162,8 +174,15 @@ class CloudObjects:
 
     def delete(self, names: list[str]) -> None:
         """See `Objects`."""
-        if names:
-            self._tried(f"removing {first_few(names)}", lambda: self._store.delete(names))
+        if not names:
+            return
+        doing = f"removing {first_few(names)}"
+        try:
+            self._tried(doing, lambda: self._store.delete(names))
+        except FileNotFoundError:  # some providers stop at a name that is not there
+            for name in names:
+                with suppress(FileNotFoundError):
+                    self._tried(doing, partial(self._store.delete, name))
 
     def forget(self, name: str) -> None:
         """The name stays, with a word in it: a writer who has slept since must not get the number."""
@@ -184,7 +203,8 @@ class CloudObjects:
                 patience = PATIENCE if self._reached or status in _TRANSIENT else FIRST_CONTACT
                 again = status in _TRANSIENT or (status is None and _is_network(error))
                 if not again or time.monotonic() - start > patience:
-                    raise BankError(f"{doing} at {self.address}: {_explained(status, code, error)}") from None
+                    what = _explained(self._scheme, status, code, error, asked=doing != _OPENING)
+                    raise BankError(f"{doing} at {self.address}: {what}") from None
             else:
                 self._reached = True
                 return answer
@@ -207,23 +227,24 @@ def _is_network(error: BaseException) -> bool:
     return bool(re.search(r"error sending request|HTTP error|timed? ?out|connection|body", str(error)[:2000], re.I))
 
 
-def _explained(status: int | None, code: str, error: BaseException) -> str:
-    """What is wrong and what to do, without a word of the server's text."""
+def _explained(scheme: str, status: int | None, code: str, error: BaseException, *, asked: bool) -> str:
+    """What is wrong and what to do, without a word of the server's text; `asked`: whether a server was."""
     said = f" (the storage answered {' '.join(filter(None, [str(status), code]))})" if status else ""
     kind = type(error).__name__
     if code in ("NoSuchBucket", "ContainerNotFound") or status == 404:
         return f"there is no such bucket{said}; make it with your provider's tools first, and look at the spelling"
     if status in (401, 403) or kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return f"access is refused{said}; check which credentials the environment has and what they may do here"
-    if re.search(r"[Mm]issing|must be specified|token request|credential", str(error)[:300]):
+    if not asked or re.search(r"[Mm]issing|must be specified|token request|credential", str(error)[:300]):
         return (
-            "the environment has no credentials for it; set them as for your provider's own tools, e.g. "
-            "AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_REGION"
+            "the environment has no credentials for it, or none that can be read; set them as for your provider's own "
+            f"tools, e.g. {_CREDENTIALS[scheme]}"
         )
     if status in _TRANSIENT:
         return f"the storage went on refusing{said}; run the same command again later"
     if status is None and _is_network(error):
         return (
-            "nobody answers there; check the network, the address and AWS_ENDPOINT_URL, and run the same command again"
+            f"nobody answers there; check the network, the address and {_SERVER[scheme]}, and run the same command "
+            "again"
         )
     return f"the storage refused{said}, {kind}; run the same command again, and report this if it stays"
