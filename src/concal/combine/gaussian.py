@@ -36,6 +36,38 @@ def positive_definite(x: Array, scale: Array, tolerance: float = 1e-9) -> npt.ND
     return np.asarray(eigenvalues[:, 0] > tolerance)
 
 
+def solve_positive(x: Array, y: Array) -> Array:
+    """x^-1 y of many small positive definite matrices: (n, p, p) and (n, p, q) -> (n, p, q).
+
+    Gaussian elimination written out over p with the matrices last, a vector operation per entry: for p of 2 to 6 an
+    order of magnitude faster than one call of LAPACK per matrix.
+    """
+    w, z = np.moveaxis(x, 0, -1).copy(), np.moveaxis(y, 0, -1).copy()
+    p = len(w)
+    for i in range(p):
+        for k in range(i + 1, p):
+            ratio = w[k, i] / w[i, i]
+            w[k, i:] -= ratio * w[i, i:]
+            z[k] -= ratio * z[i]
+    for i in reversed(range(p)):
+        for k in range(i + 1, p):
+            z[i] -= w[i, k] * z[k]
+        z[i] /= w[i, i]
+    return np.ascontiguousarray(np.moveaxis(z, -1, 0))
+
+
+def all_positive(x: Array) -> npt.NDArray[np.bool_]:
+    """Which symmetric matrices of a stack (n, p, p) are positive definite, by the pivots of elimination."""
+    w = np.moveaxis(x, 0, -1).copy()
+    positive = np.ones(w.shape[-1], dtype=bool)
+    for i in range(len(w)):
+        positive &= w[i, i] > 0
+        pivot = np.where(positive, w[i, i], 1.0)
+        for k in range(i + 1, len(w)):
+            w[k, i:] -= w[k, i] / pivot * w[i, i:]
+    return positive
+
+
 def relative_eigenvalues(x: Array, unit: Array) -> Array:
     """Eigenvalues of matrices x (n, p, p), ascending, in units where the positive definite `unit` is the identity."""
     unroot = np.linalg.inv(np.linalg.cholesky(unit))

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibrate.workers import Workers
 from concal.combine.factors.remainder import table_terms
-from concal.combine.gaussian import inverse, raise_eigenvalues, symmetric, times
+from concal.combine.gaussian import all_positive, inverse, raise_eigenvalues, solve_positive, symmetric, times
 from concal.combine.joint.arrange import GroupTables
 from concal.response import ResponseModel
 from concal.response.lanes import LANES
@@ -87,8 +87,9 @@ def _linearise(
     centre, level = phi.mean(axis=1), gradient.mean(axis=1)
     z, y = phi - centre[:, None], gradient - level[:, None]
     spread = np.swapaxes(z, 1, 2) @ z / k
-    slope = symmetric(-np.linalg.solve(spread, np.swapaxes(z, 1, 2) @ y / k))
-    slope = raise_eigenvalues(slope, inverse(spread), 0.0)
+    slope = symmetric(-solve_positive(spread, np.swapaxes(z, 1, 2) @ y / k))
+    low = ~all_positive(slope)
+    slope[low] = raise_eigenvalues(slope[low], inverse(spread[low]), 0.0)
     shift = level + times(slope, centre)
     quadratic = (phi * (shift[:, None] - 0.5 * (phi @ slope))).sum(axis=2)
     return slope, shift, value - quadratic
