@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 help:
 	@echo "make demo       simulate a programme, build its bank, compare with the pooled fit, write the report"
 	@echo "make test       the test suite           make test-slow  the long statistical checks"
-	@echo "make lint       ruff and mypy            make docs       the documentation, warnings are errors"
+	@echo "make lint       ruff, mypy and biome     make docs       the documentation, warnings are errors"
 	@echo "make bench      the benchmarks           make lock       renew constraints.txt from this environment"
 	@echo "make wheel      the wheel, tried alone   make newest     the tests with the newest numba and polars"
 
@@ -37,6 +37,7 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/biome ci --error-on-warnings --colors=off
 
 docs: setup
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html

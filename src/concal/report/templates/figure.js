@@ -3,9 +3,7 @@
 const figureMakers = {};
 
 function figureBox(host, title, note, ...parts) {
-  host.append(
-    el("figure", {}, el("figcaption", {}, el("h3", {}, title), note ? el("p", {}, note) : null), ...parts),
-  );
+  host.append(el("figure", {}, el("figcaption", {}, el("h3", {}, title), note ? el("p", {}, note) : null), ...parts));
 }
 function panels(names, least = "20rem") {
   const box = el("div", { class: "panels", style: `--least:${least}` });

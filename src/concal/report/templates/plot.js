@@ -103,10 +103,7 @@ class Plot {
       return found;
     }
     const { at, digits } = ticks(axis.domain, room);
-    return at.map((v) => [
-      v,
-      v.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits }),
-    ]);
+    return at.map((v) => [v, v.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits })]);
   }
   axes() {
     const { x, y } = this.options,

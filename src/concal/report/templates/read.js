@@ -27,8 +27,9 @@ function unpack(ref, row) {
   if (ref.t === "f32") return new Float32Array(fromPlanes(bytes, 4));
   if (ref.t === "i32") return new Int32Array(fromPlanes(bytes, 4));
   if (ref.t === "s32") {
-    let sum = 0;
-    return new Int32Array(fromPlanes(bytes, 4)).map((step) => (sum += step));
+    const steps = new Int32Array(fromPlanes(bytes, 4));
+    for (let i = 1; i < steps.length; i++) steps[i] += steps[i - 1];
+    return steps;
   }
   if (ref.t === "u8") return bytes;
   if (ref.t === "text") return JSON.parse(new TextDecoder().decode(bytes));

@@ -65,9 +65,7 @@ function pagedTable(content, size = PAGE) {
   const head = el(
     "tr",
     {},
-    ...content.heads.map((h, j) =>
-      el("th", { scope: "col", class: isNumeric(content.kinds[j]) ? "number" : null }, h),
-    ),
+    ...content.heads.map((h, j) => el("th", { scope: "col", class: isNumeric(content.kinds[j]) ? "number" : null }, h)),
   );
   show();
   return el(
@@ -91,8 +89,7 @@ function csvCell(value) {
 }
 function csvText(content) {
   const lines = [content.heads.map(csvCell).join(",")];
-  for (let i = 0; i < content.n; i++)
-    lines.push(content.heads.map((_, j) => csvCell(content.cell(i, j))).join(","));
+  for (let i = 0; i < content.n; i++) lines.push(content.heads.map((_, j) => csvCell(content.cell(i, j))).join(","));
   return lines.join("\n") + "\n";
 }
 function saveCsv(content) {
@@ -124,7 +121,7 @@ function frameTable(source, name, rows = null, columns = null) {
 }
 // Plain rows as the content of a table.
 function rowsTable(heads, rows, name, items = []) {
-  const kinds = heads.map((h, j) =>
+  const kinds = heads.map((_, j) =>
     items.includes(j) ? "item" : rows.length && typeof rows[0][j] === "number" ? "number" : "text",
   );
   return { name, heads, kinds, n: rows.length, cell: (i, j) => rows[i][j] };

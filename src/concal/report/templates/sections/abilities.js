@@ -1,5 +1,5 @@
 // Ability distributions.
-figureMakers.abilities = function (host) {
+figureMakers.abilities = (host) => {
   const table = frame(section("abilities").histogram);
   if (!table || !table.n) {
     host.append(el("p", {}, "No period has abilities."));

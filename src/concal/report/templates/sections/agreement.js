@@ -1,5 +1,5 @@
 // Consensus against pooled fit, a point per item.
-figureMakers.agreement = function (host) {
+figureMakers.agreement = (host) => {
   const cells = section("agreement").pairs;
   if (!cells) return () => {};
   const loaded = new Map(),
@@ -18,9 +18,7 @@ figureMakers.agreement = function (host) {
     const own = cells.filter(
       (c) => c.methods.includes(method) && (everything || `${c.dimension} · ${c.model}` === byScope.box.value),
     );
-    const parameters = distinct(own.map((c) => c.parameter)).filter(
-      (p) => !everything || p === "d" || p === "log_a",
-    );
+    const parameters = distinct(own.map((c) => c.parameter)).filter((p) => !everything || p === "d" || p === "log_a");
     rows = own
       .filter((c) => parameters.includes(c.parameter))
       .flatMap((c) => {

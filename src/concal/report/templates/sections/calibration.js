@@ -1,5 +1,5 @@
 // R-hat of every period, and the items where it is largest.
-figureMakers.rhat = function (host) {
+figureMakers.rhat = (host) => {
   const table = frame(section("calibration").rhat),
     names = distinct(table.words("period")),
     { box, hosts } = panels(names, "17rem");
@@ -35,7 +35,7 @@ figureMakers.rhat = function (host) {
     });
 };
 
-figureMakers.worst = function (host) {
+figureMakers.worst = (host) => {
   const table = frame(section("calibration").worst);
   host.append(table.n ? pagedTable(frameTable(table, "worst-rhat")) : el("p", {}, "None."));
   return () => {};

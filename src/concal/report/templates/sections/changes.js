@@ -1,5 +1,5 @@
 // What changed since an earlier version, item by item.
-figureMakers.changes = function (host) {
+figureMakers.changes = (host) => {
   const { items, n, base } = section("changes");
   const table = frame(items);
   if (!table.n) {

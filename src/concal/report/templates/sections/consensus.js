@@ -1,5 +1,5 @@
 // How certain items are, by their responses.
-figureMakers.uncertainty = function (host) {
+figureMakers.uncertainty = (host) => {
   const { groups, sources } = section("items"),
     shown = ["d", "log_a"];
   const { box, hosts } = panels(["Posterior SD of d", "Posterior SD of log a"], "22rem"),
@@ -28,7 +28,10 @@ figureMakers.uncertainty = function (host) {
     return found;
   };
   let cached = null;
-  const all = () => (cached = cached || rows());
+  const all = () => {
+    cached ??= rows();
+    return cached;
+  };
   figureBox(
     host,
     "Uncertainty by exposure",

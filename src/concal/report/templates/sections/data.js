@@ -4,7 +4,7 @@ function binLabel(from, to) {
   return to - from === 1 ? String(from) : `${from}–${to - 1}`;
 }
 
-figureMakers.exposure = function (host) {
+figureMakers.exposure = (host) => {
   const table = frame(section("data").exposure),
     names = distinct(table.words("period")),
     { box, hosts } = panels(names, "17rem");

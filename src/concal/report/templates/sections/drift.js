@@ -1,13 +1,13 @@
 // Drift: a picture per item that moved, the list of movers, and every test as a point.
 const PICTURES = 6;
 
-figureMakers.moved = function (host) {
+figureMakers.moved = (host) => {
   host.append(pagedTable(frameTable(frame(section("drift").moved), "moved")));
   return () => {};
 };
 
 // The items that moved, most consequential first: consensus, unmoved periods, and the period that moved.
-figureMakers.movers = function (host) {
+figureMakers.movers = (host) => {
   const table = frame(section("drift").moved);
   const ids = distinct(table.words("item_id"));
   const box = el("div", { class: "panels", style: "--least:17rem" });
@@ -24,13 +24,7 @@ figureMakers.movers = function (host) {
         return `${table.value("direction", i)} in ${table.value("period", i)} by ${shift}`;
       });
       box.append(
-        el(
-          "div",
-          { class: "panel" },
-          el("h4", {}, itemButton(id)),
-          el("p", { class: "small" }, said.join("; ")),
-          plot,
-        ),
+        el("div", { class: "panel" }, el("h4", {}, itemButton(id)), el("p", { class: "small" }, said.join("; ")), plot),
       );
       const item = itemAt(report.ids.indexOf(id));
       plots.push(() => drawCurves(plot, item, { height: 190, labels: false, observed: false }));
@@ -62,7 +56,7 @@ figureMakers.movers = function (host) {
   };
 };
 
-figureMakers.tests = function (host) {
+figureMakers.tests = (host) => {
   const table = frame(section("drift").tests),
     tested = section("drift").n_tested;
   if (!table || !table.n) {

@@ -1,5 +1,5 @@
 // What the bank measures: information per dimension, and examinees against items.
-figureMakers.measures = function (host) {
+figureMakers.measures = (host) => {
   const { curves, best } = section("information");
   const table = frame(curves);
   const where = frame(section("information").where);
@@ -47,7 +47,7 @@ function sharesOf(table, keep) {
 }
 
 // The person-item map: abilities of the periods above, locations of the items below, one axis.
-figureMakers.map = function (host) {
+figureMakers.map = (host) => {
   const people = frame(section("abilities").histogram);
   const items = frame(section("information").locations);
   const dimensions = distinct(items.words("dimension"));

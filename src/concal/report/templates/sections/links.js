@@ -1,5 +1,5 @@
 // Links draw by draw, and the anchors they rest on.
-figureMakers.clouds = function (host) {
+figureMakers.clouds = (host) => {
   const clouds = section("links").clouds;
   if (!clouds.length) {
     host.append(el("p", {}, "Only the reference: nothing to link."));
@@ -36,8 +36,8 @@ figureMakers.clouds = function (host) {
         x: { domain: extent([...B, [0]]), label: "B" },
         y: { domain: extent([...A, [1]]), label: "A" },
       });
-      const xs = own.flatMap((c, i) => Array.from(B[i])),
-        ys = own.flatMap((c, i) => Array.from(A[i]));
+      const xs = own.flatMap((_, i) => Array.from(B[i])),
+        ys = own.flatMap((_, i) => Array.from(A[i]));
       const who = own.flatMap((c, i) => Array(A[i].length).fill(periods.indexOf(c.period)));
       const fills = periods.map((_, p) => series(p + 1));
       plot.points(xs, ys, {
@@ -59,7 +59,7 @@ figureMakers.clouds = function (host) {
   };
 };
 
-figureMakers.anchors = function (host) {
+figureMakers.anchors = (host) => {
   const table = frame(section("links").anchors);
   if (!table || !table.n) {
     host.append(el("p", {}, "No anchors: the bank has one period."));
