@@ -34,13 +34,13 @@ import numpy as np
 import polars as pl
 
 from concal.calibrate.layout import Layout, lay_out
-from concal.calibrate.sampler import NEWTON_START, Sampler
-from concal.calibrate.transport import LEARN_EVERY
+from concal.calibrate.moves.carrying import LEARN_EVERY
+from concal.calibrate.sampler import Sampler
+from concal.calibrate.sweep import NEWTON_START
 from concal.calibrate.workers import Workers
+from concal.compiler import LANES, kernel, put, row, splat, splat64, widen
 from concal.data.period import GroupData, PeriodData
 from concal.response import arithmetic, make_model, model_class, model_names
-from concal.response.compiled import kernel
-from concal.response.lanes import LANES, put, row, splat, splat64, widen
 from concal.spec import CalibrationSpec, Spec
 
 FEATURES = 3

@@ -27,21 +27,21 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from concal import compiler
 from concal.calibrate.result import Calibration, Convergence, GroupDraws
+from concal.compiler import LANES, call_curve, kernel
 from concal.link import kernels
 from concal.link.criteria import Anchors, make_loss, make_quadrature
 from concal.link.period import link
 from concal.link.solve import Criterion, solve
 from concal.metric import move_items
-from concal.response import lanes, make_model
-from concal.response.compiled import kernel
-from concal.response.lanes import LANES, call_curve
+from concal.response import make_model
 from concal.spec import LinkingSpec
 
 SIRT_ROBUST_MS = {1000: 184.0, 5000: 1286.0}  # CPU ms per link, sirt's robust loss, 61 nodes, one thread
 NODES = np.linspace(-4.0, 4.0, 61)
-put: Any = lanes.put
-row: Any = lanes.row
+put: Any = compiler.put
+row: Any = compiler.row
 
 MIRT = """
 import json, sys, time
@@ -119,7 +119,7 @@ def bare_loop(tag: Any, par: Any, omega: Any, nodes: Any, fixed: Any, eps: float
     rows = fixed.reshape(S, n, blocks, LANES)
     scratch = np.empty((1, P, LANES), np.float32)
     out = np.zeros((1, LANES), np.float32)
-    total = lanes.splat(np.float32(0.0))
+    total = compiler.splat(np.float32(0.0))
     for s in range(S):
         for j in range(n):
             for k in range(P):
@@ -128,7 +128,7 @@ def bare_loop(tag: Any, par: Any, omega: Any, nodes: Any, fixed: Any, eps: float
             for b in range(blocks):
                 level, rise = call_curve(tag, (row(grid, (b,)) - d) * a, (scratch, 0))
                 r = row(rows, (s, j, b)) - level
-                total = total + omega[j] * r * rise / lanes.lane_sqrt(r * r + np.float32(eps))
+                total = total + omega[j] * r * rise / compiler.lane_sqrt(r * r + np.float32(eps))
     put(out, (0,), total)
     return out.sum()
 

@@ -13,9 +13,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from concal.calibrate.kernels import item_pass, item_pass_extras, person_pass
+from concal.calibrate.kernels import LANES, item_pass, item_pass_extras, person_pass
 from concal.response import ResponseModel, make_model, model_class, model_names
-from concal.response.lanes import LANES
 
 CATEGORIES = 4
 

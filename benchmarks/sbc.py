@@ -44,15 +44,16 @@ import numpy as np
 import polars as pl
 from scipy import special, stats
 
-from concal.calibrate.expansion import _draw_log_scale, _draw_shift, _move
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import lay_out
-from concal.calibrate.population import NU, _symmetric, draw_abilities, draw_beta, draw_sigma
-from concal.calibrate.sampler import NEWTON_START, Sampler
+from concal.calibrate.moves.expansion import _draw_log_scale, _draw_shift, _move
+from concal.calibrate.moves.population import NU, _symmetric, draw_abilities, draw_beta, draw_sigma
+from concal.calibrate.moves.units import accumulators
+from concal.calibrate.sampler import Sampler
 from concal.calibrate.state import State
-from concal.calibrate.sweep import accumulators
+from concal.calibrate.sweep import NEWTON_START
 from concal.data.period import GroupData, PeriodData
 from concal.response import PopulationPrior, ResponseModel, make_model, model_class
-from concal.response.lanes import LANES
 from concal.spec import CalibrationSpec
 
 TAU = 4.0
@@ -237,25 +238,25 @@ def put_truth(sampler: Sampler, truth: Truth) -> None:
         s.beta[:] = beta[:, :, None]
         s.mean[:] = (g.design.X @ beta)[:, :, None]
         s.sigma[:], s.sd_mixing[:] = sigma, mixing
-    sampler.steps.refresh(state)
+    sampler.moves.units.refresh(state)
 
 
 def backward_sweep(sampler: Sampler, rng: np.random.Generator) -> None:
     """The steps of `Sampler.sweep` in reverse order; each of them is reversible."""
-    state, steps, layout = sampler.state, sampler.steps, sampler.layout
+    state, steps, layout = sampler.state, sampler.moves.units, sampler.layout
     D, tau = layout.D, sampler.spec.tau
     state.sweep += 1
     acc = np.zeros((layout.n_persons, 1 + D + D * (D + 1) // 2, LANES))
     steps.person_pass(state, state.theta, acc, 0, layout.n_persons, 0)
     steps.person_ll = np.ascontiguousarray(acc[:, 0])
-    sampler.ability_transport.move(state, steps, rng, adapting=False)
+    sampler.moves.correlation.move(state, steps, rng, adapting=False)
     draw_abilities(layout, state, steps.sums(state), rng)
     steps.persons(state)
     for k, (g, s) in enumerate(zip(layout.groups, state.groups, strict=True)):
         acc = accumulators(g, g.n_items)
         steps.likelihood.accumulate(state, k, s.xi, s.par, steps.jacobians({k: s.xi})[k], acc, 0, g.n_items)
         steps.item_ll[k] = np.ascontiguousarray(acc[:, 0])
-    sampler.item_transport.move(state, steps, rng, adapting=False)
+    sampler.moves.sigma.move(state, steps, rng, adapting=False)
     for g, s in zip(layout.groups, state.groups, strict=True):
         rate = NU * np.diagonal(np.linalg.inv(s.sigma), axis1=1, axis2=2) + 1.0 / np.array(g.model.prior.sd) ** 2
         s.sd_mixing = rate / rng.standard_gamma((NU + g.p) / 2.0, size=rate.shape)

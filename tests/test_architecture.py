@@ -15,6 +15,7 @@ ORDER = [
     {"errors"},
     {"cost", "formula", "metric", "names", "shown"},
     {"response"},
+    {"compiler"},
     {"spec"},
     {"data", "simulate"},
     {"calibrate"},
@@ -112,6 +113,18 @@ def called(node: ast.Call) -> str:
     return node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
 
 
+def looks_into_the_compiler(path: Path) -> list[str]:
+    """The compiler layer is for kernels; others may ask where machine code is kept, and nothing else."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] == "compiler" or any(part.startswith("kernels") for part in parts):
+        return []
+    return [
+        f"{path.relative_to(ROOT)}:{line} imports {name}: only kernels look into the compiler"
+        for line, name in imported_modules(path)
+        if name.startswith("concal.compiler") and name != "concal.compiler.cache_folder"
+    ]
+
+
 def runs_code(path: Path) -> list[str]:
     """Ways to turn stored data into running code."""
     forbidden = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "joblib"}
@@ -135,7 +148,7 @@ def test_every_room_has_a_place():
     assert {room_of(p) for p in FILES} <= set(LEVEL)
 
 
-@pytest.mark.parametrize("rule", [wrong_way, runs_code])
+@pytest.mark.parametrize("rule", [wrong_way, runs_code, looks_into_the_compiler])
 def test_house_rule(rule):
     assert [problem for path in FILES for problem in rule(path)] == []
 
@@ -158,6 +171,8 @@ def test_only_response_knows_formats():
         (asks_format, "link", "def f(m):\n    return isinstance(m, (int, GPCM))"),
         (asks_format, "link", "from concal.response.gpcm import GPCM"),
         (asks_format, "link", "from concal.response import two_pl"),
+        (looks_into_the_compiler, "calibrate", "from concal.compiler import LANES"),
+        (looks_into_the_compiler, "score", "import concal.compiler.vector"),
         (runs_code, "data", "import pickle"),
         (runs_code, "data", "def f(x):\n    return eval(x)"),
         (runs_code, "data", "def f(np, p):\n    return np.load(p, allow_pickle=True)"),

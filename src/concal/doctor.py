@@ -18,7 +18,7 @@ import polars as pl
 from concal.calibrate.period import calibrate
 from concal.calibrate.result import Calibration
 from concal.calibrate.workers import available_cores
-from concal.response.compiled import cache_folder
+from concal.compiler import cache_folder
 from concal.simulate import simulate_programme
 from concal.spec import Spec
 

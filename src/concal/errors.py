@@ -38,3 +38,8 @@ def first_few(values: Sequence[object], n: int = 5) -> str:
     shown = ", ".join(repr(v) for v in values[:n])
     rest = len(values) - n
     return f"{shown} and {rest} more" if rest > 0 else shown
+
+
+def counted(n: int, noun: str) -> str:
+    """``1 item``, ``1,200 items``."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

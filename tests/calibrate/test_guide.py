@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from programme import simulate_period
 
-from concal.calibrate.expansion import expand
-from concal.calibrate.guide import _derivatives, _draw_link, _quadratic, draw_links, prior_mean, prior_precision
+from concal.calibrate.kernels import LANES
 from concal.calibrate.known import INFLATION, guide_period
 from concal.calibrate.layout import lay_out, standardise
+from concal.calibrate.moves.expansion import expand
+from concal.calibrate.moves.link import _derivatives, _draw_link, _quadratic, draw_links, prior_mean, prior_precision
 from concal.calibrate.period import calibrate_period
 from concal.calibrate.state import initial_state
 from concal.combine.result import GroupConsensus
 from concal.data.period import Guide
-from concal.response.lanes import LANES
 from concal.spec import Spec
 
 LOG_A, B = 0.2, -0.4  # theta_bank = A theta + B

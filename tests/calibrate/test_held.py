@@ -7,9 +7,9 @@ import pytest
 from programme import simulate_period
 
 from concal.calibrate.layout import lay_out
+from concal.calibrate.moves.units import Responses, accumulators
 from concal.calibrate.period import calibrate_period
 from concal.calibrate.state import initial_state, jacobian, kernel_parameters
-from concal.calibrate.sweep import Responses, accumulators
 from concal.response import make_model
 from concal.spec import Spec
 

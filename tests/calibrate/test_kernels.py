@@ -5,13 +5,13 @@ import pytest
 from programme import MODELS, simulate_period
 
 from concal.calibrate import kernels
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import lay_out
 from concal.calibrate.moments import take_apart, width
+from concal.calibrate.moves.units import Responses, UnitSteps, accumulators
 from concal.calibrate.state import initial_state, jacobian
-from concal.calibrate.sweep import Responses, UnitSteps, accumulators
 from concal.calibrate.workers import Workers
 from concal.metric import phi_of, xi_of
-from concal.response.lanes import LANES
 
 
 def period_and_state(model, n_persons=40, n_items=12, per_person=9):
@@ -139,7 +139,8 @@ def test_carry_keeps_the_standardised_place_and_its_jacobian():
     lanes = lambda m: np.ascontiguousarray(np.broadcast_to(m[None, :, :, None], (1, n, n, LANES)))  # noqa: E731
     moved, change = np.empty_like(x), np.empty((units, LANES))
     own, zero = np.arange(units, dtype=np.int32), np.zeros(units, np.int32)
-    kernels.carry(n, x, information, pull, lanes(P), mean, lanes(P2), mean2, zero, own, moved, change, 0, units)
+    old, new = kernels.Priors(lanes(P), zero, mean, own), kernels.Priors(lanes(P2), zero, mean2, own)
+    kernels.carry(n, x, information, pull, old, new, moved, change, 0, units)
     lane = 4
     for i in range(units):
         C, C2 = np.linalg.inv(P + Q[i]), np.linalg.inv(P2 + Q[i])

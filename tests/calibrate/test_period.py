@@ -221,7 +221,7 @@ def test_no_item_is_left_stuck(mixed):
     for _ in range(330):
         sampler.sweep()
     assert stuck_items(sampler) == []
-    for counts in sampler.steps.item_accepted:
+    for counts in sampler.moves.units.item_accepted:
         assert counts.mean() / 330 > 0.5
 
 

@@ -3,21 +3,20 @@
 import numpy as np
 from programme import simulate_period
 
-from concal.calibrate.expansion import expand
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import lay_out, standardise
-from concal.calibrate.population import (
+from concal.calibrate.moves.correlation import CorrelationMove, correlation_from_z, z_from_correlation
+from concal.calibrate.moves.expansion import expand
+from concal.calibrate.moves.population import (
     NU,
-    correlation_from_z,
     draw_beta,
     draw_sigma,
     inverse_wishart,
-    z_from_correlation,
 )
+from concal.calibrate.moves.sigma import log_density, pack, unpack
+from concal.calibrate.moves.units import UnitSteps
 from concal.calibrate.state import initial_state
-from concal.calibrate.sweep import UnitSteps
-from concal.calibrate.transport import AbilityTransport, log_density, pack, unpack
 from concal.calibrate.workers import Workers
-from concal.response.lanes import LANES
 
 
 def small(features=2, dimensions=1):
@@ -167,7 +166,7 @@ def test_a_proposed_correlation_of_one_is_refused():
     layout = lay_out(data)
     state = initial_state(layout, seed=3)
     steps = UnitSteps(layout, 1, Workers(1))
-    transport = AbilityTransport(layout)
+    transport = CorrelationMove(layout)
     transport.reference.ready = True
     transport.reference.propose = lambda phi, rng: (phi + 100.0, np.zeros(len(phi)))
     before = state.R.copy()

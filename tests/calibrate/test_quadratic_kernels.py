@@ -5,7 +5,7 @@ import pytest
 
 from concal import metric
 from concal.calibrate import kernels
-from concal.response.lanes import LANES
+from concal.calibrate.kernels import LANES
 
 PERIODS = 3
 

@@ -7,9 +7,9 @@ from scipy import special
 
 from concal import metric
 from concal.calibrate import kernels
+from concal.calibrate.kernels import LANES
 from concal.combine.factors.remainder import table_terms, used_bins
 from concal.response import make_model
-from concal.response.lanes import LANES
 from concal.response.registry import kernels as model_kernels
 
 NODES, WEIGHTS = np.sqrt(3.0) * np.array([-1.0, 0.0, 1.0]), np.array([1.0, 4.0, 1.0]) / 6.0

@@ -16,6 +16,7 @@ from scipy import optimize, special, stats
 
 from concal import metric
 from concal.calibrate import kernels
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import lay_out
 from concal.calibrate.result import GroupDraws
 from concal.calibrate.tables import response_table
@@ -23,7 +24,6 @@ from concal.combine.factors.gaussians import finish, from_gradients
 from concal.combine.factors.remainder import fit_remainder, group_tables
 from concal.combine.joint.arrange import GroupTables
 from concal.data.period import GroupData, PeriodData
-from concal.response.lanes import LANES
 from concal.response.registry import kernels as model_kernels
 
 THETA = np.linspace(-4.2, 4.2, 36)

@@ -194,7 +194,7 @@ def test_unanswered_items_are_left_to_prediction(two_group_spec, two_group_items
     answers = two_group_responses.filter(pl.col("item_id") != "v4")
     short = check_period(answers, two_group_items, two_group_spec)
     assert "v4" not in short.data.groups["vocabulary"].item_ids
-    full = check_period(answers, two_group_items, two_group_spec, keep_unanswered=True)
+    full = check_period(two_group_responses, two_group_items, two_group_spec)
     assert "v4" in full.data.groups["vocabulary"].item_ids
     assert short.design_states == full.design_states, "coding is learned from the whole item table"
 
@@ -204,7 +204,7 @@ def test_missing_features_of_unanswered_items_do_not_matter(two_group_spec, two_
     items = pl.concat([two_group_items, extra.cast(two_group_items.schema)])
     assert check_period(two_group_responses, items, two_group_spec).data.n_responses == 32
     with pytest.raises(DataError, match="1 item: 'v9'"):
-        check_period(two_group_responses, items, two_group_spec, keep_unanswered=True)
+        check_period(pl.concat([two_group_responses, rows(("p1", "v9", 1.0))]), items, two_group_spec)
 
 
 def test_design_states_travel_to_the_next_period(two_group_spec, two_group_items, two_group_responses):

@@ -72,7 +72,7 @@ def test_accepted_or_explained():
     accepted, messages = 0, []
     for _ in range(250):
         responses, items = tables(rng)
-        options = {"keep_unanswered": rng.random() < 0.3, "wide": rng.random() < 0.1}
+        options = {"wide": rng.random() < 0.1}
         try:
             check_period(responses, items, SPEC, earlier_persons=rng.choice([None, {"p1"}, ["p0"]]), **options)
             accepted += 1

@@ -63,15 +63,14 @@ def _identity(sampler: Sampler) -> dict[str, Any]:
 
 
 def _transports(sampler: Sampler) -> list[tuple[str, Any, Any]]:
-    items = sampler.item_transport
+    items, abilities = sampler.moves.sigma, sampler.moves.correlation
     named = [(f"t{k}", r, s) for k, (r, s) in enumerate(zip(items.references, items.sketches, strict=True))]
-    return [*named, ("ta", sampler.ability_transport.reference, sampler.ability_transport.sketch)]
+    return [*named, ("ta", abilities.reference, abilities.sketch)]
 
 
 def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
-    state, trace, steps = sampler.state, sampler.trace, sampler.steps
+    state, trace, steps = sampler.state, sampler.trace, sampler.moves.units
     arrays: dict[str, Any] = {"theta": state.theta, "mu": state.mu, "R": state.R, "link": state.link}
-    arrays["accepted"] = steps.person_accepted
     scalars: dict[str, Any] = {
         "identity": _identity(sampler),
         "sweep": state.sweep,
@@ -104,10 +103,9 @@ def _collect(sampler: Sampler) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _restore(sampler: Sampler, arrays: dict[str, Any], scalars: dict[str, Any]) -> None:
-    state, trace, steps = sampler.state, sampler.trace, sampler.steps
+    state, trace, steps = sampler.state, sampler.trace, sampler.moves.units
     state.sweep, state.theta, state.mu, state.R = scalars["sweep"], arrays["theta"], arrays["mu"], arrays["R"]
     state.link = arrays["link"]
-    steps.person_accepted[:] = arrays["accepted"]
     sampler.warmup_end, sampler.seconds = scalars["warmup_end"], scalars["seconds"]
     trace.averages.count = scalars["averages"]
     for name, value in scalars["trace"].items():

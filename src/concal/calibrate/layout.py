@@ -85,6 +85,11 @@ class Layout:
         """Number of dimensions."""
         return len(self.dimensions)
 
+    @cached_property
+    def guided_dimensions(self) -> list[int]:
+        """Dimensions with at least one guided group."""
+        return sorted({g.dim for g in self.groups if g.guide is not None})
+
 
 def lay_out(data: PeriodData) -> Layout:
     """Index a period for the passes; what cannot be identified is refused here, before sampling."""

@@ -48,7 +48,7 @@ class GroupDraws:
         Response tables, see `concal.calibrate.tables`. None for draws of another engine.
     guide_mean, guide_covariance : (items, parameters), (items, parameters, parameters) float64, or None
         Priors the items had instead of the population model, on the bank's metric; beta and Sigma then only describe
-        the items (see `concal.calibrate.guide`).
+        the items (see `concal.calibrate.moves.link`).
     guide_link : (chain, draw, 2) float64 or None
         (log A, B) from the period's own metric to the bank's, theta_bank = A theta + B.
     n_responses : (items,) int64

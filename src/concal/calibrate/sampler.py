@@ -13,19 +13,13 @@ from pathlib import Path
 import numpy as np
 
 from concal.calibrate.checkpoint import load_checkpoint, save_checkpoint
-from concal.calibrate.expansion import expand
-from concal.calibrate.guide import draw_links
 from concal.calibrate.layout import Layout
-from concal.calibrate.population import draw_abilities, draw_group
-from concal.calibrate.shared import move_shared
 from concal.calibrate.state import initial_state
-from concal.calibrate.sweep import UnitSteps
+from concal.calibrate.sweep import NEWTON_START, Sweep
 from concal.calibrate.trace import Trace
-from concal.calibrate.transport import AbilityTransport, ItemTransport
 from concal.calibrate.workers import Workers
 from concal.spec import CalibrationSpec
 
-NEWTON_START = 30
 WARMUP = 200
 FIRST_BLOCK = 250
 FEWEST_SWEEPS = 20  # sampled even when a limit cuts the warm-up short
@@ -61,11 +55,9 @@ class Sampler:
     def __init__(self, layout: Layout, spec: CalibrationSpec, seed: int, threads: int) -> None:
         self.layout, self.spec, self.seed = layout, spec, seed
         self.workers = Workers(threads)
-        self.steps = UnitSteps(layout, seed, self.workers)
+        self.moves = Sweep(layout, spec.tau, seed, self.workers)
         self.state = initial_state(layout, seed)
         self.trace = Trace(layout, spec)
-        self.item_transport = ItemTransport(layout)
-        self.ability_transport = AbilityTransport(layout)
         self.warmup_end = NEWTON_START + WARMUP
         self.seconds = 0.0
         self.stopped_by: str | None = None
@@ -76,30 +68,10 @@ class Sampler:
 
     def sweep(self) -> None:
         """One sweep of every chain."""
-        state, steps = self.state, self.steps
-        state.sweep += 1
-        starting = state.sweep <= NEWTON_START
-        rng = np.random.Generator(
-            np.random.Philox(key=np.array([self.seed, 1], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
-        )
-        adapting = state.sweep <= self.warmup_end
+        adapting = self.state.sweep < self.warmup_end
         # where the last sampled sweep ended is where this one's gradients are averaged: no pass of their own
-        steps.items(state, climbing=starting, moments=self.trace.averages if self.trace.sweeps else None)
-        if state.sweep > NEWTON_START // 3:  # first let units find their places under the default population
-            scale, shift = expand(self.layout, state, steps.sums(state), self.spec.tau, rng)
-            steps.rescale(state, scale, shift)
-            for g, s in zip(self.layout.groups, state.groups, strict=True):
-                draw_group(g, s, self.spec.tau, rng)  # of a guided group only to be reported
-            draw_links(self.layout, state, rng)
-            move_shared(steps, state, [self.spec.tau] * len(state.groups), rng)
-            if not starting:
-                self.item_transport.move(state, steps, rng, adapting=adapting)
-        steps.refresh(state)
-        steps.persons(state, climbing=starting)
-        if state.sweep > NEWTON_START // 3:
-            draw_abilities(self.layout, state, steps.sums(state), rng)
-            if not starting:
-                self.ability_transport.move(state, steps, rng, adapting=adapting)
+        moments = self.trace.averages if self.trace.sweeps else None
+        self.moves.run(self.state, adapting=adapting, moments=moments)
 
     def run(self, checkpoint: Path | None = None, report: Report | None = None, *, resume: bool = True) -> bool:
         """Sample; True when all targets hold. An interrupted run leaves its checkpoint behind."""
@@ -144,10 +116,9 @@ class Sampler:
 
     def _keep(self) -> None:
         if self.state.sweep == self.warmup_end:
-            self.steps.forget_acceptance()
-            self.trace.start(self.state.sweep)
+            self.moves.units.forget_acceptance()
         elif self.state.sweep > self.warmup_end:
-            self.trace.record(self.state, self.steps)
+            self.trace.record(self.state, self.moves.units)
 
     @property
     def converged(self) -> bool:
@@ -223,7 +194,7 @@ def at_sweep_ends() -> Iterator[Callable[[], bool]]:
 def stuck_items(sampler: Sampler) -> list[tuple[str, int]]:
     """Items (group, index) that some chain never moved while sampling."""
     stuck = []
-    for g, counts in zip(sampler.layout.groups, sampler.steps.item_accepted, strict=True):
+    for g, counts in zip(sampler.layout.groups, sampler.moves.units.item_accepted, strict=True):
         chains = counts[:, : sampler.spec.chains]
         stuck += [(g.name, int(j)) for j in np.flatnonzero((chains == 0).any(axis=1))]
     return stuck

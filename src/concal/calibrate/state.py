@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.response import ResponseModel
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 

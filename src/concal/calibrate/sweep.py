@@ -1,212 +1,57 @@
-"""One sweep's unit steps: every examinee, then every item, each with a Newton-Metropolis move in all chains."""
+"""One sweep: every move of the sampler in its turn, in all chains."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Protocol
-
 import numpy as np
-import numpy.typing as npt
 
-from concal.calibrate import kernels
-from concal.calibrate.guide import prior_precision
-from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.layout import Layout
 from concal.calibrate.moments import MomentSums
-from concal.calibrate.state import State, jacobian, kernel_parameters, pin
+from concal.calibrate.moves.correlation import CorrelationMove
+from concal.calibrate.moves.expansion import expand
+from concal.calibrate.moves.link import draw_links
+from concal.calibrate.moves.population import draw_abilities, draw_group
+from concal.calibrate.moves.shared import move_shared
+from concal.calibrate.moves.sigma import SigmaMove
+from concal.calibrate.moves.units import UnitSteps
+from concal.calibrate.state import State
 from concal.calibrate.workers import Workers
-from concal.response.lanes import LANES
 
-PERSON_STREAM = 0
-ITEM_STREAM = 1000  # plus 64 per group
-
-
-class ItemLikelihood(Protocol):
-    """What is known of the items besides their priors: responses, or the factors that stand for them."""
-
-    def accumulate(self, state: Any, k: int, x: Any, par: Any, jacobian: Any, acc: Any, lo: int, hi: int) -> None:
-        """Log-likelihood, gradient and information of items lo..hi of group k into rows 0..hi-lo of `acc`.
-
-        x (items, p, LANES), par and jacobian are the whole group's.
-        """
-
-    def log_likelihood(self, state: Any, k: int, x: Any, par: Any, total: Any, lo: int, hi: int) -> None:
-        """The log-likelihood alone, into `total` (rows 0..hi-lo)."""
+NEWTON_START = 30
+"""Sweeps in which units climb to where the posterior is."""
+UNITS_ALONE = NEWTON_START // 3
+"""Sweeps in which they find their places under the default population."""
 
 
-class Responses:
-    """The likelihood of the items given the abilities as they are, with the observations that hold coordinates."""
+class Sweep:
+    """The moves of one layout, with what they learn in warm-up."""
 
-    def __init__(self, layout: Layout) -> None:
-        self.groups = layout.groups
+    def __init__(self, layout: Layout, tau: float, seed: int, workers: Workers) -> None:
+        self.layout, self.tau, self.seed = layout, tau, seed
+        self.units = UnitSteps(layout, seed, workers)
+        self.sigma = SigmaMove(layout)
+        self.correlation = CorrelationMove(layout)
 
-    def accumulate(self, state: State, k: int, x: Any, par: Any, jacobian: Any, acc: Any, lo: int, hi: int) -> None:
-        """See `ItemLikelihood`."""
-        g = self.groups[k]
-        args = (g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, par)
-        if g.p == 2:
-            kernels.item_pass(*args, acc, lo, hi)
-        else:
-            kernels.item_pass_extras(*args, jacobian[lo:hi], acc, lo, hi)
-        for m, mean, precision in g.held:
-            off = x[lo:hi, m] - mean
-            acc[:, 0] -= 0.5 * precision * off**2
-            acc[:, 1 + m] -= precision * off
-            acc[:, 1 + g.p + m * (m + 3) // 2] += precision
-
-    def log_likelihood(self, state: State, k: int, x: Any, par: Any, total: Any, lo: int, hi: int) -> None:
-        """See `ItemLikelihood`."""
-        g = self.groups[k]
-        args = (g.model.tag, g.item_start, g.item_person, g.item_score, state.theta, g.dim, par)
-        kernels.item_log_likelihood(*args, total, lo, hi)
-        for m, mean, precision in g.held:
-            total -= 0.5 * precision * (x[lo:hi, m] - mean) ** 2
-
-
-class UnitSteps:
-    """The unit steps of one layout, with their scratch memory and acceptance counts."""
-
-    def __init__(self, layout: Layout, seed: int, workers: Workers, likelihood: ItemLikelihood | None = None) -> None:
-        self.layout, self.seed, self.workers = layout, seed, workers
-        self.likelihood = likelihood or Responses(layout)
-        self.person_accepted = np.zeros((layout.n_persons, LANES), np.float32)
-        self.item_accepted = [np.zeros((g.n_items, LANES), np.float32) for g in layout.groups]
-        self.person_ll = np.zeros((layout.n_persons, LANES))  # log-likelihood at the current abilities
-        self.item_ll = [np.zeros((g.n_items, LANES)) for g in layout.groups]
-        self.own = [np.arange(g.n_items, dtype=np.int32) for g in layout.groups]
-        self.zero = [np.zeros(g.n_items, dtype=np.int32) for g in layout.groups]
-
-    def persons(self, state: State, *, climbing: bool = False) -> None:
-        """Move every examinee's abilities."""
-        precision = np.ascontiguousarray(np.moveaxis(np.linalg.inv(state.R), 1, 3))
-        D, pop = self.layout.D, self.layout.population
-        rows = 1 + D + D * (D + 1) // 2
-
-        def step(chunk: tuple[int, int]) -> None:
-            lo, hi = chunk
-            acc = np.zeros((hi - lo, rows, LANES))
-            proposal = np.empty((hi - lo, D, LANES), np.float32)
-            forward = np.empty((hi - lo, LANES))
-            self.person_pass(state, state.theta, acc, lo, hi, 0)
-            kernels.propose(
-                D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_ll,
-                climbing, False, self.seed, state.sweep, PERSON_STREAM, lo, hi,
-            )  # fmt: skip
-            acc[:] = 0.0
-            self.person_pass(state, proposal, acc, lo, hi, lo)
-            kernels.accept(
-                D, state.theta, acc, precision, pop, state.mu, pop, proposal, forward, self.person_ll,
-                self.person_accepted, climbing, False,
-                self.seed, state.sweep, PERSON_STREAM, lo, hi,
-            )  # fmt: skip
-
-        self.workers.map(step, self.layout.person_chunks)
-
-    def person_pass(self, state: State, theta: Any, acc: Any, lo: int, hi: int, first: int) -> None:
-        """Accumulate over groups; `theta` starts at examinee `first`."""
-        for g, s in zip(self.layout.groups, state.groups, strict=True):
-            kernels.person_pass(
-                g.model.tag, g.person_start[first:], g.person_item, g.person_score, theta, s.par, g.dim,
-                self.layout.D, acc, lo - first, hi - first,
-            )  # fmt: skip
-
-    def items(self, state: Any, *, climbing: bool = False, moments: MomentSums | None = None) -> None:
-        """Move every item of every group; `moments` also takes in where the items were before."""
-        groups, states = self.layout.groups, state.groups
-        tasks = [(k, chunk) for k, g in enumerate(groups) for chunk in g.item_chunks]
-        priors = [self._prior(k, state) for k in range(len(groups))]
-        jacobians = self.jacobians({k: s.xi for k, s in enumerate(states)})
-        proposal = [np.empty_like(s.xi) for s in states]
-        forward = [np.empty_like(ll) for ll in self.item_ll]
-
-        def propose(task: tuple[int, tuple[int, int]]) -> None:
-            k, (lo, hi) = task
-            g, s = groups[k], states[k]
-            acc = accumulators(g, hi - lo)
-            self.likelihood.accumulate(state, k, s.xi, s.par, jacobians[k], acc, lo, hi)
-            if moments is not None:
-                kernels.add_moments(g.p, s.xi, acc, moments.chains, moments.sums[k], lo, hi)
-            kernels.propose(
-                g.p, s.xi, acc, *priors[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
-                self.item_ll[k], climbing, not climbing, self.seed, state.sweep, ITEM_STREAM + 64 * k, lo, hi,
-            )  # fmt: skip
-
-        def accept(task: tuple[int, tuple[int, int]]) -> None:
-            k, (lo, hi) = task
-            g, s = groups[k], states[k]
-            acc = accumulators(g, hi - lo)
-            self.likelihood.accumulate(state, k, proposal[k], new_par[k], new_jacobians[k], acc, lo, hi)
-            kernels.accept(
-                g.p, s.xi, acc, *priors[k], s.mean, self.own[k], proposal[k][lo:hi], forward[k][lo:hi],
-                self.item_ll[k], self.item_accepted[k], climbing, not climbing, self.seed, state.sweep,
-                ITEM_STREAM + 64 * k, lo, hi,
-            )  # fmt: skip
-
-        self.workers.map(propose, tasks)
-        if moments is not None:
-            moments.count += moments.chains
-        proposed = dict(enumerate(proposal))
-        new_par, new_jacobians = self.parameters(proposed), self.jacobians(proposed)
-        self.workers.map(accept, tasks)
-        for g, s in zip(groups, states, strict=True):
-            pin(g, s)
-
-    def _prior(self, k: int, state: Any) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int32]]:
-        """Precisions of a group's item priors, and which of them each item has: one for all, or (guided) its own."""
-        g, s = self.layout.groups[k], state.groups[k]
-        if g.guide is None:
-            return np.ascontiguousarray(np.moveaxis(np.linalg.inv(s.sigma), 0, 2))[None], self.zero[k]
-        return prior_precision(g, state.link[g.dim]), self.own[k]
-
-    def parameters(self, xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, npt.NDArray[np.float32]]:
-        """Kernel parameters of whole groups, by group index."""
-        groups = self.layout.groups
-        tasks = [(k, block) for k in xi for block in groups[k].item_blocks]
-        parts = self.workers.map(lambda task: kernel_parameters(groups[task[0]], xi[task[0]][slice(*task[1])]), tasks)
-        return _by_group(tasks, parts)
-
-    def jacobians(self, xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, npt.NDArray[np.float64]]:
-        """Jacobians of whole groups, by group index; an empty one for a model without extras."""
-        groups = self.layout.groups
-        tasks = [(k, block) for k in xi for block in groups[k].item_blocks]
-        parts = self.workers.map(lambda task: jacobian(groups[task[0]], xi[task[0]][slice(*task[1])]), tasks)
-        return _by_group(tasks, parts)
-
-    def refresh(self, state: Any) -> None:
-        """Kernel parameters of the items as they are now."""
-        for k, par in self.parameters({k: s.xi for k, s in enumerate(state.groups)}).items():
-            state.groups[k].par = par
-
-    def sums(self, state: State) -> npt.NDArray[np.float64]:
-        """Sums of theta and theta theta' by population, (populations, D + D(D+1)/2, LANES), added in a fixed order."""
-        D = self.layout.D
-        shape = (len(self.layout.populations), D + D * (D + 1) // 2, LANES)
-
-        def step(chunk: tuple[int, int]) -> npt.NDArray[np.float64]:
-            part = np.zeros(shape)
-            kernels.ability_sums(state.theta, self.layout.population, part, *chunk)
-            return part
-
-        return np.sum(self.workers.map(step, self.layout.person_chunks), axis=0)
-
-    def rescale(self, state: State, scale: npt.NDArray[np.float64], shift: npt.NDArray[np.float64]) -> None:
-        """Move all abilities to scale theta + shift."""
-        self.workers.map(lambda chunk: kernels.rescale(state.theta, scale, shift, *chunk), self.layout.person_chunks)
-
-    def forget_acceptance(self) -> None:
-        """Start counting anew."""
-        self.person_accepted[:] = 0.0
-        for counts in self.item_accepted:
-            counts[:] = 0.0
-
-
-def accumulators(g: GroupLayout, n: int) -> npt.NDArray[np.float64]:
-    """Room for n items' log-likelihood, gradient and information."""
-    return np.empty((n, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-
-
-def _by_group(tasks: list[tuple[int, tuple[int, int]]], parts: list[Any]) -> dict[int, Any]:
-    """Blocks of items put together again."""
-    blocks: dict[int, list[Any]] = {}
-    for (k, _), part in zip(tasks, parts, strict=True):
-        blocks.setdefault(k, []).append(part)
-    return {k: parts[0] if len(parts) == 1 else np.concatenate(parts) for k, parts in blocks.items()}
+    def run(self, state: State, *, adapting: bool, moments: MomentSums | None = None) -> None:
+        """Move everything once; `moments` takes in where the items were before, while moves adapt they learn."""
+        units, layout = self.units, self.layout
+        state.sweep += 1
+        climbing, alone = state.sweep <= NEWTON_START, state.sweep <= UNITS_ALONE
+        rng = np.random.Generator(
+            np.random.Philox(key=np.array([self.seed, 1], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
+        )
+        units.items(state, climbing=climbing, moments=moments)
+        if not alone:
+            scale, shift = expand(layout, state, units.sums(state), self.tau, rng)
+            units.rescale(state, scale, shift)
+            for g, s in zip(layout.groups, state.groups, strict=True):
+                draw_group(g, s, self.tau, rng)  # of a guided group only to be reported
+            draw_links(layout, state, rng)
+            move_shared(units, state, [self.tau] * len(state.groups), rng)
+            if not climbing:
+                self.sigma.move(state, units, rng, adapting=adapting)
+        units.refresh(state)
+        units.persons(state, climbing=climbing)
+        if not alone:
+            draw_abilities(layout, state, units.sums(state), rng)
+            if not climbing:
+                self.correlation.move(state, units, rng, adapting=adapting)

@@ -7,14 +7,13 @@ import numpy.typing as npt
 
 from concal.calibrate import kernels
 from concal.calibrate.diagnostics import diagnose
-from concal.calibrate.guide import guided_dimensions
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.moments import MomentSums
+from concal.calibrate.moves.units import UnitSteps
 from concal.calibrate.state import State
-from concal.calibrate.sweep import UnitSteps
 from concal.calibrate.triangle import lower
 from concal.calibrate.verdict import enough_items
-from concal.response.lanes import LANES
 from concal.spec import CalibrationSpec
 
 Array = npt.NDArray[np.float64]
@@ -57,10 +56,6 @@ class Trace:
         D, M = self.layout.D, len(self.layout.populations)
         groups = sum(2 * g.design.X.shape[1] * g.p + g.p * g.p for g in self.layout.groups)
         return groups + M * (D + D * D) + 2 * D
-
-    def start(self, sweep: int) -> None:
-        """Sampling begins after this sweep."""
-        self.first = sweep
 
     @property
     def due(self) -> bool:
@@ -169,7 +164,7 @@ def population_vectors(layout: Layout, state: State) -> Array:
     for m in range(1, len(layout.populations)):
         parts.append(state.mu[m].T)
         parts.append(state.R[m][:, *lower(D)])
-    parts += [state.link[dim].T for dim in guided_dimensions(layout)]
+    parts += [state.link[dim].T for dim in layout.guided_dimensions]
     return np.concatenate(parts, axis=1)
 
 
@@ -188,7 +183,7 @@ def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> li
     for name in layout.populations[1:]:
         names += [f"{name}: mean[{d}]" for d in dims]
         names += [f"{name}: covariance[{dims[i]},{dims[j]}]" for i in range(D) for j in range(i + 1)]
-    names += [f"{what} to the bank[{dims[dim]}]" for dim in guided_dimensions(layout) for what in ("log A", "B")]
+    names += [f"{what} to the bank[{dims[dim]}]" for dim in layout.guided_dimensions for what in ("log A", "B")]
     return names
 
 

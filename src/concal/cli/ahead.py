@@ -16,10 +16,10 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
+from concal.calibrate.kernels import LANES
 from concal.calibrate.workers import available_cores
+from concal.compiler import cache_folder
 from concal.response import ResponseModel, make_model
-from concal.response.compiled import cache_folder
-from concal.response.lanes import LANES
 
 
 @contextmanager
@@ -75,9 +75,8 @@ def _carry() -> None:
         np.zeros((1, 1, 1, LANES)),
     )
     for units in (np.zeros((1, 1, LANES)), np.zeros((1, 1, LANES), np.float32)):  # items, then abilities
-        kernels.carry(
-            1, units, information, pull, precision, mean, precision, mean, index, index, units.copy(), change, 0, 0
-        )
+        prior = kernels.Priors(precision, index, mean, index)
+        kernels.carry(1, units, information, pull, prior, prior, units.copy(), change, 0, 0)
 
 
 def _link(model: ResponseModel) -> None:

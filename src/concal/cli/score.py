@@ -106,7 +106,7 @@ def information(
 
     Example: concal information bank item-17 item-18 --theta 0 --theta 1
     """
-    from concal.data.findings import counted
+    from concal.errors import counted
 
     found = open_version(bank, at).information(ids or None, theta=theta or None, draws=draws)
     if per_item:

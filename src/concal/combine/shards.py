@@ -28,6 +28,7 @@ import polars as pl
 from concal import metric
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.fit.period_fit import fit_period
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import lay_out
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.calibrate.tables import response_table
@@ -41,7 +42,6 @@ from concal.combine.joint.consensus import JointSample, sample_jointly
 from concal.combine.joint.links import prior_pull
 from concal.combine.joint.sampler import TARGET_ESS, TARGET_RHAT
 from concal.data.period import PeriodData
-from concal.response.lanes import LANES
 from concal.spec import ConsensusSpec, Spec
 
 Array = npt.NDArray[np.float64]

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from concal.data.design import apply_design, coding_of, doubt_rank, learn_design
-from concal.data.findings import Findings, counted, some
+from concal.data.findings import Findings, some
 from concal.data.items import read_items
 from concal.data.linkage import ItemIds, Linkage, linkage
 from concal.data.period import GroupData, PeriodData
@@ -18,8 +17,9 @@ from concal.data.person_groups import groups_of
 from concal.data.read import Table, read_responses
 from concal.data.rows import WHY_ITEMS, Rows, index_rows
 from concal.data.tables import period_tables
-from concal.errors import ConcalError
+from concal.errors import ConcalError, counted
 from concal.formula import parse_formula
+from concal.formula.design import apply_design, coding_of, doubt_rank, learn_design
 from concal.names import check_safe_name
 from concal.shown import doubts, shown
 from concal.spec import Spec
@@ -77,7 +77,6 @@ def check_period(
     earlier_persons: pl.Series | Collection[str] | None = None,
     earlier_items: ItemIds | None = None,
     wide: bool = False,
-    keep_unanswered: bool = False,
 ) -> CheckedPeriod:
     """Check one period's responses and items against the spec and index them for the engine.
 
@@ -101,8 +100,6 @@ def check_period(
         Items of the other periods by period and dimension, to plan the linkage.
     wide
         Responses have one column per item.
-    keep_unanswered
-        Keep items nobody answered in this period (by default the bank predicts them instead).
 
     Raises
     ------
@@ -128,7 +125,7 @@ def check_period(
         found.warn(f"{counted(answers.not_given, 'row')} without a score: taken as not given, left out")
     rows = index_rows(answers, table, spec, found, earlier_persons)
     _doubt_items(rows, table, spec, found)
-    kept = np.ones(table.height, dtype=bool) if keep_unanswered else rows.n_responses > 0
+    kept = rows.n_responses > 0  # the bank predicts the others
     designs, states = _designs(table, kept, spec, design_states or {}, found)
     plan = _plan(table, rows, spec, period, earlier_items, found)
     found.stop_if_bad()

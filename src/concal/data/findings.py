@@ -43,8 +43,3 @@ def some(ids: pl.Series | Sequence[object]) -> str:
     n = len(ids)
     shown = first_few(ids[:5].to_list() if isinstance(ids, pl.Series) else list(ids[:5]))
     return f"{shown} and {n - 5} more" if n > 5 else shown
-
-
-def counted(n: int, noun: str) -> str:
-    """``1 item``, ``1,200 items``."""
-    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"

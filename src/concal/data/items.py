@@ -6,8 +6,9 @@ from difflib import get_close_matches
 
 import polars as pl
 
-from concal.data.findings import Findings, counted, some
+from concal.data.findings import Findings, some
 from concal.data.read import Table, read_table
+from concal.errors import counted
 from concal.spec import Spec
 
 

@@ -27,8 +27,6 @@ class Linkage:
     n_items : dict of (dimension, period) -> int
     shared : dict of (dimension, period, period) -> int
         Items in common, both orders.
-    components : dict of dimension -> tuple of components
-        Periods that hang together through pairs with at least `min_anchors` shared items; the reference's first.
     chains : dict of (dimension, period) -> tuple of str
         From the period to the reference, e.g. ``("2026Q3", "2026Q2", "2026Q1")``; ``"consensus"`` stands for all
         periods linked by then, where only their union shares enough items; empty where there is no way.
@@ -42,7 +40,6 @@ class Linkage:
     min_anchors: int
     n_items: Mapping[tuple[str, str], int]
     shared: Mapping[tuple[str, str, str], int]
-    components: Mapping[str, tuple[tuple[str, ...], ...]]
     chains: Mapping[tuple[str, str], tuple[str, ...]]
     weakest: Mapping[tuple[str, str], int]
     items: Mapping[str, Mapping[str, frozenset[str]]]
@@ -110,7 +107,6 @@ def linkage(items: ItemIds, reference: str, min_anchors: int = 10) -> Linkage:
     known = {p: {d: frozenset(ids) for d, ids in by.items() if ids} for p, by in items.items()}
     n_items: dict[tuple[str, str], int] = {}
     shared: dict[tuple[str, str, str], int] = {}
-    components: dict[str, tuple[tuple[str, ...], ...]] = {}
     chains: dict[tuple[str, str], tuple[str, ...]] = {}
     weakest: dict[tuple[str, str], int] = {}
     for dimension in dict.fromkeys(d for by in known.values() for d in by):
@@ -119,11 +115,10 @@ def linkage(items: ItemIds, reference: str, min_anchors: int = 10) -> Linkage:
         counts = {(a, b): len(sets[a] & sets[b]) for a, b in combinations(sets, 2)}
         counts |= {(b, a): n for (a, b), n in counts.items()}
         shared |= {(dimension, a, b): n for (a, b), n in counts.items()}
-        components[dimension] = _components(list(sets), counts, reference, min_anchors)
         ways = _ways(sets, counts, reference, min_anchors)
         chains |= {(dimension, p): ways[p][0] if p in ways else () for p in sets}
         weakest |= {(dimension, p): way[1] for p, way in ways.items() if p != reference}
-    return Linkage(reference, min_anchors, n_items, shared, components, chains, weakest, known)
+    return Linkage(reference, min_anchors, n_items, shared, chains, weakest, known)
 
 
 _Way = tuple[tuple[str, ...], int]
@@ -156,16 +151,3 @@ def _ways(
             return ways
         ways |= step
         newest = list(step)
-
-
-def _components(
-    periods: list[str], counts: Mapping[tuple[str, str], int], reference: str, enough: int
-) -> tuple[tuple[str, ...], ...]:
-    left, found = list(periods), []
-    while left:
-        member = {reference if reference in left else left[0]}
-        while more := {p for p in left if p not in member and any(counts[p, m] >= enough for m in member)}:
-            member |= more
-        found.append(tuple(p for p in periods if p in member))
-        left = [p for p in left if p not in member]
-    return tuple(found)

@@ -45,7 +45,7 @@ class GroupData:
     score : (responses,) float64
         As given.
     coding : str
-        Fingerprint of how the features are coded (`concal.data.design.coding_of`).
+        Fingerprint of how the features are coded (`concal.formula.design.coding_of`).
     guide : Guide or None
         Priors of the items, for a guided calibration; None: the group's population model is their prior.
     """

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.data.findings import Findings, counted, some
+from concal.data.findings import Findings, some
+from concal.errors import counted
 from concal.spec import Spec
 
 FEW = 50

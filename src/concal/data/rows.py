@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.data.findings import Findings, counted, some
+from concal.data.findings import Findings, some
 from concal.data.read import Answers
+from concal.errors import counted
 from concal.response import ResponseModel
 from concal.spec import Spec
 

@@ -13,7 +13,7 @@
     arithmetic  = columns, numbers, + - * / **, parentheses, and the four elementwise transforms
     column      = a name, or any text between backticks
 
-The intercept is always there. Names of columns are checked later, against the item table (`concal.data.design`).
+The intercept is always there. Names of columns are checked later, against the item table (`concal.formula.design`).
 """
 
 from concal.formula.nodes import (

@@ -23,12 +23,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from concal.response import lanes
-from concal.response.compiled import kernel
-from concal.response.lanes import LANES, call_curve
+from concal import compiler
+from concal.compiler import LANES, call_curve, kernel
 
-put: Any = lanes.put  # numba gives them their signatures
-row: Any = lanes.row
+put: Any = compiler.put  # numba gives them their signatures
+row: Any = compiler.row
 
 SQUARED, ROOT, POWER, PLAIN = 0, 1, 2, 3
 """Losses: r^2 / 2; sqrt(r^2 + eps); (r^2 + eps)^(power/2); and r itself, for the difference of test curves."""

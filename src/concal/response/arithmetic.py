@@ -2,7 +2,7 @@
 
 A model's kernel is plain arithmetic on these. Called from Python the arguments are NumPy arrays (float64, any
 shape that broadcasts); inside the engine the very same source is compiled with numba, and the arguments are SIMD
-lanes, one lane per chain (`concal.response.lanes` gives these functions their compiled meaning). One source, so the
+lanes, one lane per chain (`concal.compiler` gives these functions their compiled meaning). One source, so the
 engine and the reference cannot drift apart.
 
 Rules for kernel code: only + - * /, comparisons through `where`, and the functions below; no `if` on a value; loops

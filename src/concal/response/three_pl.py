@@ -24,8 +24,6 @@ _SMALLEST_C = 1e-30  # below it a lower asymptote cannot be told from none, and 
 class ThreePLTag(NamedTuple):
     """Compiled code dispatches on this."""
 
-    max_score: float
-
 
 def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
     r"""With :math:`s = \sigma(\eta)`: information :math:`(1-c)\,s^2(1-s)/P(1)` in eta."""
@@ -109,7 +107,7 @@ class ThreePL(ResponseModel):
     @property
     def tag(self) -> ThreePLTag:
         """See the contract."""
-        return ThreePLTag(1.0)
+        return ThreePLTag()
 
     def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
         """Anything but 0 and 1."""

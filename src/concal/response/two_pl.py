@@ -16,8 +16,6 @@ from concal.response.registry import register
 class TwoPLTag(NamedTuple):
     """Compiled code dispatches on this."""
 
-    max_score: float
-
 
 def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
     r"""Log-likelihood :math:`y\eta - \log(1+e^\eta)`, its derivative y - P and the information P(1 - P) in eta."""
@@ -74,7 +72,7 @@ class TwoPL(ResponseModel):
     @property
     def tag(self) -> TwoPLTag:
         """See the contract."""
-        return TwoPLTag(1.0)
+        return TwoPLTag()
 
     def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
         """Anything but 0 and 1."""

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.kernels import LANES
 from concal.errors import DataError
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 REACH = 7.0

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from concal.response import lanes
-from concal.response.compiled import kernel
-from concal.response.lanes import LANES, call_factored, call_terms, inlined
+from concal import compiler
+from concal.compiler import LANES, call_factored, call_terms, inlined, kernel
 
-put: Any = lanes.put  # numba gives them their signatures
-row: Any = lanes.row
-prefetch: Any = lanes.prefetch
+put: Any = compiler.put  # numba gives them their signatures
+row: Any = compiler.row
+prefetch: Any = compiler.prefetch
 
 NEGLIGIBLE = -60.0
 """Log of the share of the largest weight, likelihood times the prior's margin, below which a node counts as zero."""

@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.data.findings import Findings, counted, some
+from concal.data.findings import Findings, some
 from concal.data.read import Answers, Table, check_columns, id_text, read_responses, read_table
 from concal.data.rows import index_rows
-from concal.errors import DataError
+from concal.errors import DataError, counted
 from concal.score.items import ScoringItems
 from concal.score.rows import Answered
 from concal.score.split import SplitItems

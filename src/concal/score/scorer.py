@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.workers import Workers, available_cores
-from concal.data.findings import counted
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 from concal.score.grid import Grid, common_grid
 from concal.score.posterior import Integrand, Moments, Target, integrate, misfits, posterior
 from concal.score.prior import Prior, priors_of

@@ -10,9 +10,9 @@ from typing import Any
 import polars as pl
 
 from concal.data.check import check_period
-from concal.data.findings import counted, some
+from concal.data.findings import some
 from concal.data.read import Answers, read_responses, read_table
-from concal.errors import ConcalError, DataError, first_few
+from concal.errors import ConcalError, DataError, counted, first_few
 from concal.report.write import write_whole
 from concal.spec import DataSpec, Spec
 from concal.start.columns import Columns, find_columns

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from concal.data.findings import counted
+from concal.errors import counted
 from concal.start.scores import Kind
 
 

@@ -7,7 +7,8 @@ import pytest
 from phi_worlds import changed, only, phi_world
 
 from concal import metric
-from concal.calibrate.population import MU_VARIANCE, NU
+from concal.calibrate.kernels import LANES
+from concal.calibrate.moves.population import MU_VARIANCE, NU
 from concal.calibrate.state import GroupState, kernel_parameters
 from concal.calibrate.workers import Workers
 from concal.combine.analytic.forms import unite_forms
@@ -18,7 +19,6 @@ from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.links import LinkPriors, LinkSteps, connected
 from concal.combine.joint.state import JointState
 from concal.errors import LinkError
-from concal.response.lanes import LANES
 from concal.spec import ConsensusSpec
 
 TAU = 0.3  # strong enough to be seen

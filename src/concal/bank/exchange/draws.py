@@ -30,11 +30,11 @@ from concal.bank.update.new_period import check_calibration, check_item_draws
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.calibrate.verdict import enough_items, good_items
-from concal.data.design import apply_design, coding_of, learn_design
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.read import Table
 from concal.errors import DataError, SpecError, first_few
+from concal.formula.design import apply_design, coding_of, learn_design
 from concal.names import check_safe_name
 from concal.spec import GroupSpec, Spec
 

@@ -12,9 +12,9 @@ import polars as pl
 from concal.bank.exchange.draws import calibration_from_draws
 from concal.bank.exchange.population import gibbs, population_of_draws
 from concal.calibrate.result import Calibration
-from concal.data.design import apply_design, learn_design
 from concal.data.read import Table, read_table
 from concal.errors import DataError, first_few
+from concal.formula.design import apply_design, learn_design
 from concal.response.natural import xi_from_natural
 from concal.spec import Spec
 

@@ -15,9 +15,9 @@ import polars as pl
 
 from concal.bank.update.periods import Periods
 from concal.combine.analytic.forms import NewItems
-from concal.data.design import apply_design
 from concal.errors import ConcalError, DataError
 from concal.formula import factor_name, parse_formula, parts_of
+from concal.formula.design import apply_design
 
 State = dict[str, Any]
 

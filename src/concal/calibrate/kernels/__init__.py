@@ -13,13 +13,17 @@ Sums run in float32 over eight responses and in float64 beyond: popular items lo
 from concal.calibrate.kernels.carry import carry
 from concal.calibrate.kernels.log_likelihood import item_log_likelihood, person_log_likelihood
 from concal.calibrate.kernels.moments import add_moments
-from concal.calibrate.kernels.newton import accept, propose
+from concal.calibrate.kernels.newton import Priors, Step, accept, propose
 from concal.calibrate.kernels.passes import item_pass, item_pass_extras, person_pass
 from concal.calibrate.kernels.quadratics import item_quadratics, item_quadratics_value, sum_by_item, sum_by_period
 from concal.calibrate.kernels.rows import ability_sums, add_abilities, rescale, take_lanes
 from concal.calibrate.kernels.tables import add_table_values, table_pass, table_pass_extras
+from concal.compiler import LANES
 
 __all__ = [
+    "LANES",
+    "Priors",
+    "Step",
     "ability_sums",
     "accept",
     "add_abilities",

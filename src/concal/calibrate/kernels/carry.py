@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 
 from concal.calibrate.kernels.rows import widen_row
-from concal.response import arithmetic
-from concal.response.compiled import kernel
-from concal.response.lanes import (
+from concal.compiler import (
     LANES,
     inlined,
+    kernel,
     lane_max,
     lane_sqrt,
     narrow,
@@ -21,26 +20,14 @@ from concal.response.lanes import (
     splat64,
     widen,
 )
+from concal.response import arithmetic
 
 
 @kernel
 def carry(
-    n: int,
-    x: Any,
-    information: Any,
-    pull: Any,
-    precision: Any,
-    mean: Any,
-    new_precision: Any,
-    new_mean: Any,
-    pop: Any,
-    mean_of: Any,
-    moved: Any,
-    change: Any,
-    lo: int,
-    hi: int,
+    n: int, x: Any, information: Any, pull: Any, old: Any, new: Any, moved: Any, change: Any, lo: int, hi: int
 ) -> None:
-    r"""Carry units from one population model to another at fixed standardised place.
+    r"""Carry units from the `Priors` old to new at fixed standardised place.
 
     With the sketch of a unit's likelihood (information Q, pull h = Q m) its conditional under (m, P) is about
     N(C (P m + h), C), C = (P + Q)^-1 = (K K')^-1. The place z = K' (x - C (P m + h)) stays, x moves. `change` gets the
@@ -48,14 +35,14 @@ def carry(
     """
     chol, centre, place = np.zeros((n, n, LANES)), np.zeros((n, LANES)), np.zeros((n, LANES))
     for i in range(lo, hi):
-        m, u, k = pop[i], mean_of[i], i - lo
-        half_log_det = _standardise(n, information, pull, i, precision, m, mean, u, chol, centre)
+        m, u, k = old.which[i], old.mean_of[i], i - lo
+        half_log_det = _standardise(n, information, pull, i, old.precision, m, old.mean, u, chol, centre)
         for a in range(n):  # z = K' (x - centre)
             s = splat64(0.0)
             for b in range(a, n):
                 s = s + row(chol, (b, a)) * (widen_row(x, i, b) - row(centre, (b,)))
             put(place, (a,), s)
-        new_half_log_det = _standardise(n, information, pull, i, new_precision, m, new_mean, u, chol, centre)
+        new_half_log_det = _standardise(n, information, pull, i, new.precision, m, new.mean, u, chol, centre)
         for back in range(n):  # x = centre + K^-T z
             a = n - 1 - back
             s = row(place, (a,))
@@ -66,12 +53,12 @@ def carry(
             put(moved, (k, a), row(centre, (a,)) + row(place, (a,)))
         prior = splat64(0.0)
         for a in range(n):
-            old, new = splat64(0.0), splat64(0.0)
+            was, will = splat64(0.0), splat64(0.0)
             for b in range(n):
-                old = old + row(precision, (m, a, b)) * (widen_row(x, i, b) - row(mean, (u, b)))
-                new = new + row(new_precision, (m, a, b)) * (widen_row(moved, k, b) - row(new_mean, (u, b)))
-            prior = prior + 0.5 * old * (widen_row(x, i, a) - row(mean, (u, a)))
-            prior = prior - 0.5 * new * (widen_row(moved, k, a) - row(new_mean, (u, a)))
+                was = was + row(old.precision, (m, a, b)) * (widen_row(x, i, b) - row(old.mean, (u, b)))
+                will = will + row(new.precision, (m, a, b)) * (widen_row(moved, k, b) - row(new.mean, (u, b)))
+            prior = prior + 0.5 * was * (widen_row(x, i, a) - row(old.mean, (u, a)))
+            prior = prior - 0.5 * will * (widen_row(moved, k, a) - row(new.mean, (u, a)))
         put(change, (k,), prior + half_log_det - new_half_log_det)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from concal.calibrate.kernels.passes import AHEAD, BLOCK
-from concal.response import arithmetic
-from concal.response.compiled import kernel
-from concal.response.lanes import (
+from concal.compiler import (
     call_factored,
+    kernel,
     prefetch,
     put,
     row,
@@ -16,6 +15,7 @@ from concal.response.lanes import (
     splat64,
     widen,
 )
+from concal.response import arithmetic
 
 
 @kernel

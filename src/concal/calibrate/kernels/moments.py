@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from concal.response.compiled import kernel
+from concal.compiler import kernel
 
 
 @kernel

@@ -20,16 +20,15 @@ so an item that knows only its prior moves straight. The map's Jacobian is :math
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from concal.calibrate.kernels.rows import widen_row
-from concal.response import arithmetic
-from concal.response.compiled import kernel
-from concal.response.lanes import (
+from concal.compiler import (
     LANES,
     inlined,
+    kernel,
     lane_abs,
     lane_max,
     lane_min,
@@ -44,6 +43,7 @@ from concal.response.lanes import (
     uniforms,
     widen,
 )
+from concal.response import arithmetic
 
 RANDOM_WALK_SHARE = 0.08
 OVERRELAXED_SHARE = 0.5
@@ -53,47 +53,73 @@ MAX_NEWTON_STEP = 4.0  # in posterior standard deviations
 LARGEST_FALL = 10.0  # of the log target in a climbing step
 
 
+class Priors(NamedTuple):
+    """Gaussian priors of many units: unit i has precision[which[i]] and mean[mean_of[i]].
+
+    `precision` is (priors, n, n, LANES), `mean` (means, n, LANES), both float64; `which` and `mean_of` (units,) int32.
+    """
+
+    precision: Any
+    which: Any
+    mean: Any
+    mean_of: Any
+
+
+class Step(NamedTuple):
+    """How units move, and where their random numbers come from.
+
+    `climbing` in the first sweeps; `bent` for items, whose first two coordinates are d and log a. Unit i draws from the
+    counter (seed, i, sweep, stream).
+    """
+
+    climbing: bool
+    bent: bool
+    seed: int
+    sweep: int
+    stream: int
+
+
 @inlined
-def _aim(n: int, acc: Any, k: int, precision: Any, pop: int, delta: Any, chol: Any, step: Any) -> Any:
+def _aim(n: int, acc: Any, k: int, prior: Any, i: int, delta: Any, chol: Any, step: Any) -> Any:
     r"""Newton step and Cholesky factor of the proposal precision H = information + prior precision.
 
     `delta` holds x - prior mean. Returns (log prior density up to a constant, log det H / 2, step scale).
     """
-    prior = splat64(0.0)
+    density, precision, at = splat64(0.0), prior.precision, prior.which[i]
     half_log_det = splat(0.0)
-    for i in range(n):
+    for u in range(n):
         pd = splat64(0.0)
-        for j in range(n):
-            pd = pd + row(precision, (pop, i, j)) * row(delta, (j,))
-        prior = prior - 0.5 * pd * row(delta, (i,))
-        put(step, (i,), row(acc, (k, 1 + i)) - pd)
-        for j in range(i + 1):
-            s = row(acc, (k, 1 + n + i * (i + 1) // 2 + j)) + row(precision, (pop, i, j))
-            for m in range(j):
-                s = s - row(chol, (i, m)) * row(chol, (j, m))
-            if i == j:
+        for v in range(n):
+            pd = pd + row(precision, (at, u, v)) * row(delta, (v,))
+        density = density - 0.5 * pd * row(delta, (u,))
+        put(step, (u,), row(acc, (k, 1 + u)) - pd)
+        for v in range(u + 1):
+            s = row(acc, (k, 1 + n + u * (u + 1) // 2 + v)) + row(precision, (at, u, v))
+            for m in range(v):
+                s = s - row(chol, (u, m)) * row(chol, (v, m))
+            if u == v:
                 s = lane_sqrt(lane_max(s, 1e-10))
                 half_log_det = half_log_det + arithmetic.log(narrow(s))
-                put(chol, (i, i), s)
+                put(chol, (u, u), s)
             else:
-                put(chol, (i, j), s / row(chol, (j, j)))
+                put(chol, (u, v), s / row(chol, (v, v)))
     # solve H step = gradient: forward, then backward; the forward part's square length is the Newton decrement
     decrement = splat64(0.0)
-    for i in range(n):
-        s = row(step, (i,))
-        for m in range(i):
-            s = s - row(chol, (i, m)) * row(step, (m,))
-        s = s / row(chol, (i, i))
-        put(step, (i,), s)
+    for u in range(n):
+        s = row(step, (u,))
+        for m in range(u):
+            s = s - row(chol, (u, m)) * row(step, (m,))
+        s = s / row(chol, (u, u))
+        put(step, (u,), s)
         decrement = decrement + s * s
     for back in range(n):
-        i = n - 1 - back
-        s = row(step, (i,))
-        for m in range(i + 1, n):
-            s = s - row(chol, (m, i)) * row(step, (m,))
-        put(step, (i,), s / row(chol, (i, i)))
+        u = n - 1 - back
+        s = row(step, (u,))
+        for m in range(u + 1, n):
+            s = s - row(chol, (m, u)) * row(step, (m,))
+        put(step, (u,), s / row(chol, (u, u)))
     scale = lane_min(MAX_NEWTON_STEP / lane_sqrt(lane_max(decrement, 1e-12)), 1.0)
-    return prior, widen(half_log_det), scale
+    return density, widen(half_log_det), scale
 
 
 @inlined
@@ -108,33 +134,17 @@ def _kind_of_move(u: Any, climbing: bool) -> Any:
 
 
 @inlined
-def _bend(n: int, acc: Any, k: int, precision: Any, pop: int) -> Any:
+def _bend(n: int, acc: Any, k: int, prior: Any, i: int) -> Any:
     """m = d - theta_0 and kappa of an item, from its information about (d, log a)."""
     own = lane_max(row(acc, (k, 1 + n)), 1e-10)
-    return row(acc, (k, 2 + n)) / own, own / (own + row(precision, (pop, 0, 0)))
+    return row(acc, (k, 2 + n)) / own, own / (own + row(prior.precision, (prior.which[i], 0, 0)))
 
 
 @kernel
 def propose(
-    n: int,
-    x: Any,
-    acc: Any,
-    precision: Any,
-    pop: Any,
-    mean: Any,
-    mean_of: Any,
-    proposal: Any,
-    forward: Any,
-    current: Any,
-    climbing: bool,
-    bent: bool,
-    seed: int,
-    sweep: int,
-    stream: int,
-    lo: int,
-    hi: int,
+    n: int, x: Any, acc: Any, prior: Any, proposal: Any, forward: Any, current: Any, how: Any, lo: int, hi: int
 ) -> None:
-    """Draw a proposal for units lo..hi; `bent` for items, whose first two coordinates are d and log a.
+    """Draw a proposal for units lo..hi under their `Priors`; `how` is a `Step`.
 
     `forward` keeps log target at x plus log density of the proposal (the target alone while climbing), `current` the
     log-likelihood at x.
@@ -144,18 +154,18 @@ def propose(
     for i in range(lo, hi):
         k = i - lo
         for m in range(n):
-            put(delta, (m,), widen_row(x, i, m) - row(mean, (mean_of[i], m)))
-        prior, half_log_det, scale = _aim(n, acc, k, precision, pop[i], delta, chol, step)
-        u = uniforms(seed, i, sweep, stream)
-        spread, newton = _kind_of_move(u[1], climbing)
+            put(delta, (m,), widen_row(x, i, m) - row(prior.mean, (prior.mean_of[i], m)))
+        density, half_log_det, scale = _aim(n, acc, k, prior, i, delta, chol, step)
+        u = uniforms(how.seed, i, how.sweep, how.stream)
+        spread, newton = _kind_of_move(u[1], how.climbing)
         length = splat64(0.0)
         z0, z1 = normal_pair(u[2], u[3])
         put(noise, (0,), z0)
         put(noise, (1,), z1)
-        extra = stream
+        extra = how.stream
         for m in range(2, n, 2):
             extra += 1
-            v = uniforms(seed, i, sweep, extra)
+            v = uniforms(how.seed, i, how.sweep, extra)
             z0, z1 = normal_pair(v[0], v[1])
             put(noise, (m,), z0)
             if m + 1 < n:
@@ -174,42 +184,27 @@ def propose(
             put(delta, (m,), v)
             put(proposal, (k, m), widen_row(x, i, m) + v)
         log_jacobian = splat64(0.0)  # of the displacement in the proposal
-        if bent:
-            pivot, kappa = _bend(n, acc, k, precision, pop[i])
+        if how.bent:
+            pivot, kappa = _bend(n, acc, k, prior, i)
             log_jacobian = kappa * row(delta, (1,))
             shrink = widen(arithmetic.exp(narrow(-log_jacobian)))
             moved = shrink * (pivot * (1.0 + log_jacobian) + row(delta, (0,))) - pivot
             put(proposal, (k, 0), widen_row(x, i, 0) + moved)
         put(current, (i,), row(acc, (k, 0)))
-        target = row(acc, (k, 0)) + prior
-        if not climbing:
+        target = row(acc, (k, 0)) + density
+        if not how.climbing:
             target = target + half_log_det - 0.5 * length + log_jacobian
         put(forward, (k,), target)
 
 
 @kernel
 def accept(
-    n: int,
-    x: Any,
-    acc: Any,
-    precision: Any,
-    pop: Any,
-    mean: Any,
-    mean_of: Any,
-    proposal: Any,
-    forward: Any,
-    current: Any,
-    accepted: Any,
-    climbing: bool,
-    bent: bool,
-    seed: int,
-    sweep: int,
-    stream: int,
-    lo: int,
-    hi: int,
-) -> None:
+    n: int, x: Any, acc: Any, prior: Any, proposal: Any, forward: Any, current: Any, accepted: Any, how: Any,
+    lo: int, hi: int,
+) -> None:  # fmt: skip
     """Metropolis-Hastings decision for units lo..hi, lane by lane; `acc` holds the pass at the proposal.
 
+    Moves are added up in `accepted` (rows 0..hi-lo).
     While climbing (the first sweeps, far from where the posterior is) a proposal is taken unless it makes the target
     much smaller: the way back is so unlikely there that a Metropolis step would stay for ever.
     """
@@ -217,16 +212,16 @@ def accept(
     for i in range(lo, hi):
         k = i - lo
         for m in range(n):
-            put(delta, (m,), widen_row(proposal, k, m) - row(mean, (mean_of[i], m)))
-        prior, half_log_det, scale = _aim(n, acc, k, precision, pop[i], delta, chol, step)
-        u = uniforms(seed, i, sweep, stream)
-        spread, newton = _kind_of_move(u[1], climbing)
+            put(delta, (m,), widen_row(proposal, k, m) - row(prior.mean, (prior.mean_of[i], m)))
+        density, half_log_det, scale = _aim(n, acc, k, prior, i, delta, chol, step)
+        u = uniforms(how.seed, i, how.sweep, how.stream)
+        spread, newton = _kind_of_move(u[1], how.climbing)
         # L' (displacement back to x - Newton step from the proposal) is the noise the way back would have needed
         for m in range(n):
             put(delta, (m,), widen_row(x, i, m) - widen_row(proposal, k, m))
         log_jacobian = splat64(0.0)
-        if bent:
-            pivot, kappa = _bend(n, acc, k, precision, pop[i])
+        if how.bent:
+            pivot, kappa = _bend(n, acc, k, prior, i)
             log_jacobian = kappa * row(delta, (1,))
             grow = widen(arithmetic.exp(narrow(log_jacobian)))
             put(delta, (0,), grow * (row(delta, (0,)) + pivot) - pivot * (1.0 + log_jacobian))
@@ -238,9 +233,9 @@ def accept(
             for l in range(m, n):
                 s = s + row(chol, (l, m)) * row(delta, (l,))
             length = length + s * s
-        target = row(acc, (k, 0)) + prior
+        target = row(acc, (k, 0)) + density
         threshold = widen(arithmetic.log(u[0]))
-        if climbing:
+        if how.climbing:
             threshold = splat64(-LARGEST_FALL)
         else:
             target = target + half_log_det - 0.5 * length + log_jacobian
@@ -249,5 +244,5 @@ def accept(
         for m in range(n):
             put(x, (i, m), select_less(threshold, finite, widen_row(proposal, k, m), widen_row(x, i, m)))
         yes = select_less(threshold, finite, 1.0, splat64(0.0))
-        put(accepted, (i,), row(accepted, (i,)) + narrow(yes))
+        put(accepted, (k,), row(accepted, (k,)) + narrow(yes))
         put(current, (i,), select_less(threshold, finite, row(acc, (k, 0)), row(current, (i,))))

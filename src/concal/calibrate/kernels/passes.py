@@ -6,13 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from concal.response import arithmetic
-from concal.response.compiled import kernel
-from concal.response.lanes import (
+from concal.compiler import (
     LANES,
     call_extra_terms,
     call_factored,
     inlined,
+    kernel,
     prefetch,
     put,
     row,
@@ -20,6 +19,7 @@ from concal.response.lanes import (
     splat64,
     widen,
 )
+from concal.response import arithmetic
 
 AHEAD = 24  # responses whose abilities are asked for in advance: with many examinees they lie in memory, not in a cache
 BLOCK = 8  # responses summed in float32 before the sum goes on in float64

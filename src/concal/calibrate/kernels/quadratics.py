@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 
 from concal.calibrate.kernels.rows import widen_row
-from concal.response.compiled import kernel
-from concal.response.lanes import LANES, inlined, put, row, splat64, widen
+from concal.compiler import LANES, inlined, kernel, put, row, splat64, widen
 
 
 @kernel

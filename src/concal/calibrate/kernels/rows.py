@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from concal.response.compiled import kernel
-from concal.response.lanes import (
+from concal.compiler import (
     as_double,
     inlined,
+    kernel,
     put,
     row,
     select_less,

@@ -14,19 +14,19 @@ from typing import Any
 import numpy as np
 
 from concal.calibrate.kernels.passes import _item_chain_rule
-from concal.response import arithmetic
-from concal.response.compiled import kernel
-from concal.response.lanes import (
+from concal.compiler import (
     LANES,
     call_extra_terms,
     call_terms,
     inlined,
+    kernel,
     put,
     row,
     splat,
     splat64,
     widen,
 )
+from concal.response import arithmetic
 
 ROOT_3 = 1.7320508075688772
 OUTER, MIDDLE = 1.0 / 6.0, 2.0 / 3.0  # Gauss-Hermite weights of the nodes -sqrt(3), 0, sqrt(3)

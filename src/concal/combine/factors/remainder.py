@@ -20,10 +20,10 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibrate import kernels
+from concal.calibrate.kernels import LANES
 from concal.calibrate.result import GroupDraws
 from concal.combine.gaussian import inverse, raise_eigenvalues, symmetric, times
 from concal.response import ResponseModel
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 DRAWS = 50 * LANES

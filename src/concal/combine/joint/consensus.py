@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
 from concal.calibrate.state import GroupState, kernel_parameters, pin
 from concal.calibrate.workers import Workers, available_cores
@@ -33,7 +34,6 @@ from concal.combine.joint.robust import link_weights, suspected
 from concal.combine.joint.sampler import KEPT, TARGET_ESS, TARGET_RHAT, JointDraws, JointSampler
 from concal.combine.joint.state import JointState
 from concal.combine.result import Consensus, GroupConsensus
-from concal.response.lanes import LANES
 from concal.spec import ConsensusSpec
 
 Array = npt.NDArray[np.float64]

@@ -10,12 +10,12 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibrate import kernels
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
 from concal.calibrate.workers import Workers
 from concal.combine.joint.arrange import CHUNK_FACTORS, GroupTables
 from concal.combine.joint.relocate import relocate
 from concal.combine.joint.state import JointState
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 
@@ -39,7 +39,7 @@ def no_sums(g: GroupLayout) -> Sums:
 
 
 class Factors:
-    """`concal.calibrate.sweep.ItemLikelihood` of factors; and what they say about the links given the items.
+    """`concal.calibrate.moves.units.ItemLikelihood` of factors; and what they say about the links given the items.
 
     `weights` (one array per group) is how much each factor counts for the links; for the items all count in full. Where
     quadratics miss too much of a group's tables (`MOST_MISSED`), its items are judged by the tables themselves, and the

@@ -8,7 +8,7 @@ populations gives these, :math:`B \sim N(0, 10^2)` and :math:`A^{-2} \sim Gamma(
 shares no item with the reference's, the best of their own links stands in.
 
 Items, population and all links can be carried to another metric together, theta -> s (theta + t). No factor changes,
-only the priors do, so t and log s are drawn along the orbit directly (as `concal.calibrate.expansion` does).
+only the priors do, so t and log s are drawn along the orbit directly (as `concal.calibrate.moves.expansion` does).
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibrate import kernels
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
-from concal.calibrate.population import MU_VARIANCE, NU
+from concal.calibrate.moves.population import MU_VARIANCE, NU
 from concal.calibrate.state import GroupState
 from concal.calibrate.workers import Workers
 from concal.combine.factors.period import PeriodFactors, Placed
@@ -29,7 +30,6 @@ from concal.combine.joint.arrange import GroupTables
 from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.state import JointState
 from concal.errors import LinkError, first_few
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 Member = tuple[GroupLayout, GroupState, float]
@@ -145,13 +145,11 @@ class LinkSteps:
             sums, current = self.factors.link_sums(state, k, self.workers), np.zeros((M, LANES))
             acc = self._accumulate(k, x, sums)
             proposal, forward = np.empty_like(x), np.empty((M, LANES))
-            prior = (self._precision[k], self._own, self._mean[k], self._own)
-            where = (self.seed, state.sweep, LINK_STREAM + 64 * k, 0, M)
-            kernels.propose(2, x, acc, *prior, proposal, forward, current, climbing, False, *where)
+            prior = kernels.Priors(self._precision[k], self._own, self._mean[k], self._own)
+            how = kernels.Step(climbing, False, self.seed, state.sweep, LINK_STREAM + 64 * k)
+            kernels.propose(2, x, acc, prior, proposal, forward, current, how, 0, M)
             acc = self._accumulate(k, proposal, sums)
-            kernels.accept(
-                2, x, acc, *prior, proposal, forward, current, self.accepted[k], climbing, False, *where
-            )  # fmt: skip
+            kernels.accept(2, x, acc, prior, proposal, forward, current, self.accepted[k], how, 0, M)
         state.refresh_links()
 
     def _accumulate(self, k: int, x: Array, sums: Array) -> Array:

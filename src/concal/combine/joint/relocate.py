@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
+from concal.calibrate.kernels import LANES
 from concal.calibrate.workers import Workers
 from concal.combine.factors.remainder import table_terms
 from concal.combine.gaussian import all_positive, inverse, raise_eigenvalues, solve_positive, symmetric, times
 from concal.combine.joint.arrange import GroupTables
 from concal.response import ResponseModel
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 BLOCK = 2048

@@ -10,16 +10,16 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from concal.calibrate.diagnostics import diagnose
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
-from concal.calibrate.population import draw_group
-from concal.calibrate.shared import move_shared
-from concal.calibrate.sweep import UnitSteps
-from concal.calibrate.transport import ItemTransport
+from concal.calibrate.moves.population import draw_group
+from concal.calibrate.moves.shared import move_shared
+from concal.calibrate.moves.sigma import SigmaMove
+from concal.calibrate.moves.units import UnitSteps
 from concal.calibrate.workers import Workers, available_cores
 from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.links import LinkPriors, LinkSteps
 from concal.combine.joint.state import JointState
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 Tell = Callable[[float, str], None]
@@ -85,7 +85,7 @@ class JointSampler:
         self.layout = Layout(names, 0, 0, ("",), nobody, np.zeros(1, np.int64), tuple(groups), ())
         self.steps = UnitSteps(self.layout, seed, self.workers, factors)
         self.links = LinkSteps(factors, priors, seed, self.workers)
-        self.transport = ItemTransport(self.layout)
+        self.sigma = SigmaMove(self.layout)
         self.factors = factors
 
     def run(self, tell: Tell) -> JointDraws:
@@ -124,7 +124,7 @@ class JointSampler:
         for g, s, tau in zip(self.layout.groups, state.groups, self.taus, strict=True):
             draw_group(g, s, tau, rng)
         move_shared(steps, state, self.taus, rng)
-        self.transport.move(state, steps, rng, adapting=adapting)  # type: ignore[arg-type]
+        self.sigma.move(state, steps, rng, adapting=adapting)  # type: ignore[arg-type]
         self.links.move_metric(state, self.taus, rng)
         steps.refresh(state)
         self.links.move(state)

@@ -1,4 +1,6 @@
-"""SIMD lanes: the compiled meaning of `concal.response.arithmetic`.
+"""The compiler layer: `kernel`, and SIMD lanes as the compiled meaning of `concal.response.arithmetic`.
+
+Only kernels look in here (and those who ask where machine code is kept).
 
 The engine runs its chains side by side: lane c of a vector of `LANES` float32 belongs to chain c. A response's item
 parameters (or its examinee's ability) are then one contiguous load for all chains, no gather, and every arithmetic
@@ -10,23 +12,24 @@ of the value; softplus 2e-7, log_gamma 1.5e-6 and digamma 1e-6 of the larger of 
 the value; a normal 1e-6. Digamma and trigamma only aim proposals.
 """
 
-from concal.response.lanes import functions as functions  # gives the arithmetic its compiled meaning
-from concal.response.lanes.dispatch import (
+from concal.compiler import functions as functions  # gives the arithmetic its compiled meaning
+from concal.compiler.cache import cache_folder, kernel
+from concal.compiler.dispatch import (
     call_curve,
     call_extra_terms,
     call_factored,
     call_terms,
 )
-from concal.response.lanes.memory import (
+from concal.compiler.memory import (
     prefetch,
     put,
     row,
 )
-from concal.response.lanes.random import (
+from concal.compiler.random import (
     normal_pair,
     uniforms,
 )
-from concal.response.lanes.vector import (
+from concal.compiler.vector import (
     FAST,
     LANES,
     LanesType,
@@ -52,6 +55,7 @@ __all__ = [
     "LANES",
     "LanesType",
     "as_double",
+    "cache_folder",
     "call_curve",
     "call_extra_terms",
     "call_factored",
@@ -59,6 +63,7 @@ __all__ = [
     "double",
     "empty_lanes",
     "inlined",
+    "kernel",
     "lane_abs",
     "lane_max",
     "lane_min",

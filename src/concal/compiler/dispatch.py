@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload, register_jitable
 
-from concal.response.lanes.vector import INLINE, LanesType, inlined, splat
+from concal.compiler.vector import INLINE, LanesType, inlined, splat
 from concal.response.registry import kernels
 
 

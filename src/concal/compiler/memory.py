@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
 
-from concal.response.lanes.vector import LANES, VECTOR, LanesType, as_lanes, double, single
+from concal.compiler.vector import LANES, VECTOR, LanesType, as_lanes, double, single
 
 
 def _row_pointer(context: Any, builder: Any, array_type: Any, array: Any, indices: Any, vector: Any) -> Any:

@@ -14,14 +14,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.moves.correlation import walk_correlation
 from concal.calibrate.state import GroupState, State, pinned
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 NU = 2.0
 MU_VARIANCE = 100.0
-CORRELATION_STEPS = 4
 
 
 def draw_group(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generator) -> None:
@@ -37,7 +37,7 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
     what two cost.
     """
     design, k, p = g.design, g.design.X.shape[1], g.p
-    kept = s.beta[0, list(g.model.shared)].copy()  # of the group: `concal.calibrate.shared` moves them
+    kept = s.beta[0, list(g.model.shared)].copy()  # of the group: `concal.calibrate.moves.shared` moves them
     rotated = design.vectors.T @ (design.X.T @ s.xi.reshape(g.n_items, -1))
     values, Q = np.linalg.eigh(np.linalg.inv(s.sigma))  # (LANES, p), (LANES, p, p)
     target = np.moveaxis(rotated.reshape(k, p, LANES), 2, 0) @ Q  # (LANES, k, p)
@@ -79,7 +79,7 @@ def draw_abilities(layout: Layout, state: State, sums: Array, rng: np.random.Gen
     D = layout.D
     second = _symmetric(sums[:, D:], D)  # (populations, LANES, D, D)
     if D > 1:
-        state.R[0] = _walk_correlation(state.R[0], second[0], int(layout.population_sizes[0]), rng)
+        state.R[0] = walk_correlation(state.R[0], second[0], int(layout.population_sizes[0]), rng)
     for m in range(1, len(layout.populations)):
         n = float(layout.population_sizes[m])
         first = np.moveaxis(sums[m, :D], 0, 1)  # (LANES, D)
@@ -106,58 +106,6 @@ def inverse_wishart(df: float, psi: Array, rng: np.random.Generator) -> Array:
     factor = np.swapaxes(np.linalg.solve(A, np.swapaxes(np.linalg.cholesky(psi), 1, 2)), 1, 2)
     drawn: Array = factor @ np.swapaxes(factor, 1, 2)
     return drawn
-
-
-def correlation_from_z(z: Array, D: int) -> tuple[Array, Array]:
-    """Correlation matrices from unconstrained z (..., D(D-1)/2), and the log prior density of z for uniform R."""
-    L = np.zeros((*z.shape[:-1], D, D))
-    L[..., 0, 0] = 1.0
-    log_prior = np.zeros(z.shape[:-1])
-    at = 0
-    for i in range(1, D):
-        rest = np.ones(z.shape[:-1])
-        for j in range(i):
-            w = np.tanh(z[..., at])
-            L[..., i, j] = w * np.sqrt(rest)
-            log_prior += 0.5 * np.log(rest) + np.log1p(-w * w)
-            rest = rest * (1.0 - w * w)
-            at += 1
-        L[..., i, i] = np.sqrt(rest)
-        log_prior += (D - 1 - i) * 0.5 * np.log(rest)
-    return L @ np.swapaxes(L, -1, -2), log_prior
-
-
-def z_from_correlation(R: Array) -> Array:
-    """Inverse of `correlation_from_z`."""
-    L, D = np.linalg.cholesky(R), R.shape[-1]
-    z = []
-    for i in range(1, D):
-        rest = np.ones(R.shape[:-2])
-        for j in range(i):
-            z.append(np.arctanh(L[..., i, j] / np.sqrt(rest)))
-            rest = rest - L[..., i, j] ** 2
-    return np.stack(z, axis=-1)
-
-
-def _walk_correlation(R: Array, second: Array, n: int, rng: np.random.Generator) -> Array:
-    """A few random-walk steps on R given sum theta theta'."""
-
-    def log_density(z: Array) -> tuple[Array, Array]:
-        R, log_prior = correlation_from_z(z, second.shape[-1])
-        _, log_det = np.linalg.slogdet(R)
-        trace = np.trace(np.linalg.solve(R, second), axis1=-2, axis2=-1)
-        return log_prior - 0.5 * n * log_det - 0.5 * trace, R
-
-    z = z_from_correlation(R)
-    value, R = log_density(z)
-    scale = 2.0 / np.sqrt(max(n, 1) * z.shape[-1])
-    for _ in range(CORRELATION_STEPS):
-        proposal = z + scale * rng.standard_normal(z.shape)
-        new_value, new_R = log_density(proposal)
-        yes = np.log(rng.random(z.shape[0])) < new_value - value
-        z, value = np.where(yes[:, None], proposal, z), np.where(yes, new_value, value)
-        R = np.where(yes[:, None, None], new_R, R)
-    return R
 
 
 def _diagonal(values: Array) -> Array:

@@ -8,8 +8,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from concal.response import arithmetic
-from concal.response.lanes.vector import (
+from concal.compiler.vector import (
     INTEGERS,
     LANES,
     VECTOR,
@@ -22,6 +21,7 @@ from concal.response.lanes.vector import (
     single,
     splat_ir,
 )
+from concal.response import arithmetic
 
 
 @intrinsic

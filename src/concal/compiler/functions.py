@@ -8,9 +8,8 @@ from typing import Any
 from numba import types
 from numba.extending import overload
 
-from concal.response import arithmetic
-from concal.response.lanes.memory import put, row
-from concal.response.lanes.vector import (
+from concal.compiler.memory import put, row
+from concal.compiler.vector import (
     INLINE,
     LanesType,
     inlined,
@@ -22,6 +21,7 @@ from concal.response.lanes.vector import (
     split_float,
     two_to,
 )
+from concal.response import arithmetic
 
 
 @inlined

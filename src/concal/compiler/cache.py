@@ -22,7 +22,7 @@ from typing import Any
 import numba
 from numba import njit
 
-from concal.response.lanes import FAST
+from concal.compiler.vector import FAST
 
 UNUSED_DAYS = 14
 _OPTIONS = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
@@ -47,7 +47,12 @@ def _sources_hash() -> str:
     package = Path(__file__).parent.parent
     digest = hashlib.sha256(numba.__version__.encode())
     for source in sorted(
-        [*package.glob("response/**/*.py"), *package.glob("*/kernels*/*.py"), *package.glob("*/kernels*.py")]
+        [
+            *package.glob("response/*.py"),
+            *package.glob("compiler/*.py"),
+            *package.glob("*/kernels*/*.py"),
+            *package.glob("*/kernels*.py"),
+        ]
     ):
         digest.update(source.read_bytes())
     for entry in sorted(entry_points(group="concal.response"), key=lambda entry: entry.value):

@@ -8,20 +8,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from concal.data.basis import (
-    Array,
-    State,
-    code_levels,
-    learn_levels,
-    learn_polynomial,
-    learn_scale,
-    learn_spline,
-    level_text,
-    polynomial_basis,
-    spline_basis,
-)
-from concal.data.findings import counted, some
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 from concal.formula import (
     Arithmetic,
     Basis,
@@ -34,6 +21,18 @@ from concal.formula import (
     Operation,
     Transform,
     factor_name,
+)
+from concal.formula.basis import (
+    Array,
+    State,
+    code_levels,
+    learn_levels,
+    learn_polynomial,
+    learn_scale,
+    learn_spline,
+    level_text,
+    polynomial_basis,
+    spline_basis,
 )
 
 
@@ -76,7 +75,7 @@ class Features:
     def ids(self, which: pl.Series) -> str:
         """How many items have it, and the first few."""
         ids = self.items.filter(which)["item_id"]
-        return f"{counted(ids.len(), 'item')}: {some(ids)}"
+        return f"{counted(ids.len(), 'item')}: {first_few(ids.to_list())}"
 
     def is_category(self, factor: Factor) -> bool:
         """Text columns and C(...) are categories; what a column was at first sight it must stay."""

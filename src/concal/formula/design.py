@@ -11,51 +11,10 @@ from typing import Literal, NamedTuple
 import numpy as np
 import polars as pl
 
-from concal.data.basis import Array, State
-from concal.data.features import Features
 from concal.errors import first_few
 from concal.formula import Factor, Formula, factor_name, parse_formula, parts_of
-
-
-def build_design(
-    formula: str | Formula,
-    items: pl.DataFrame,
-    group: str,
-    state: State | None = None,
-    *,
-    unseen_level: Literal["error", "mean"] = "error",
-    warnings: list[str] | None = None,
-) -> tuple[Array, tuple[str, ...], State]:
-    """Design matrix of a group's items.
-
-    Parameters
-    ----------
-    formula
-        Feature formula (see `concal.formula`).
-    items
-        Item table of the group: `item_id` and the feature columns.
-    group
-        Name of the group, for messages.
-    state
-        What an earlier call returned. Categories, centres, scales and knots it knows are reused as they are; without
-        it they are learned from `items`.
-    unseen_level
-        A category the state does not know: an error, or the mean over the items the state was learned from.
-    warnings
-        Doubts are appended here: values beyond the range a spline was set up for, unseen levels coded as the mean.
-
-    Returns
-    -------
-    X : (items, features) float64
-        The intercept first.
-    names : tuple of str
-        Column names, ``"1"`` first.
-    state : dict
-        Plain JSON data for the next period.
-    """
-    learned = learn_design(formula, items, group, state)
-    X, names = apply_design(formula, items, group, learned, unseen_level=unseen_level, warnings=warnings)
-    return X, names, learned
+from concal.formula.basis import Array, State
+from concal.formula.features import Features
 
 
 def learn_design(formula: str | Formula, items: pl.DataFrame, group: str, state: State | None = None) -> State:

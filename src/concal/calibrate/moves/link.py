@@ -21,18 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.state import GroupState, State
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 NEWTON_STEPS = 8
 WIDER = 1.05  # proposals are a little wider than the Gaussian at the mode, so that tails are reached
-
-
-def guided_dimensions(layout: Layout) -> list[int]:
-    """Dimensions with at least one guided group."""
-    return sorted({g.dim for g in layout.groups if g.guide is not None})
 
 
 def prior_mean(g: GroupLayout, link: Array) -> Array:
@@ -53,7 +48,7 @@ def prior_precision(g: GroupLayout, link: Array) -> Array:
 
 def draw_links(layout: Layout, state: State, rng: np.random.Generator) -> None:
     """Draw (log A, B) of every guided dimension given the items, and move the prior means along."""
-    for dim in guided_dimensions(layout):
+    for dim in layout.guided_dimensions:
         members = [(g, s) for g, s in zip(layout.groups, state.groups, strict=True) if g.dim == dim and g.guide]
         state.link[dim] = _draw_link(members, state.link[dim], rng)
         for g, s in members:

@@ -9,8 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from concal.data.design import build_design, coding_of, doubt_rank
 from concal.errors import DataError
+from concal.formula.design import apply_design, coding_of, doubt_rank, learn_design
+
+
+def build_design(formula, table, group, state=None, **options):
+    """Learn, then apply."""
+    learned = learn_design(formula, table, group, state)
+    return *apply_design(formula, table, group, learned, **options), learned
 
 
 def items(n: int = 60, seed: int = 1) -> pl.DataFrame:

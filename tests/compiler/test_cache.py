@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from concal.response import compiled
+from concal.compiler import cache as compiled
 
 
 @pytest.fixture

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from concal.response import arithmetic, make_model, model_class, model_names
-from concal.response.base import n_extra_outputs
-from concal.response.compiled import kernel
-from concal.response.lanes import (
+from concal.compiler import (
     LANES,
     call_curve,
     call_extra_terms,
     call_factored,
     call_terms,
+    kernel,
     normal_pair,
     put,
     row,
     splat,
     uniforms,
 )
+from concal.response import arithmetic, make_model, model_class, model_names
+from concal.response.base import n_extra_outputs
 from concal.response.registry import kernels
 
 # --- elementary functions ---

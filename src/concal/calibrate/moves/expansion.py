@@ -12,7 +12,7 @@ lambda = log s it is
           - \tfrac{\tau}{2} \sum_g (b_g - \lambda)^2 ,
 
 which is drawn by an independence Metropolis step from the Gaussian at its mode. Guided groups add nothing: their priors
-live on another metric (`concal.calibrate.guide`), and the link to it, whose prior is flat in (log A, B), follows.
+live on another metric (`concal.calibrate.moves.link`), and the link to it, whose prior is flat in (log A, B), follows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import Layout
-from concal.calibrate.population import MU_VARIANCE, NU, _symmetric
+from concal.calibrate.moves.population import MU_VARIANCE, NU, _symmetric
 from concal.calibrate.state import State
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 

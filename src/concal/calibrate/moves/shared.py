@@ -3,7 +3,7 @@ r"""Moves of what a group has in common: one slope for all its items.
 With equal slopes log a = lambda belongs to the group. Its prior is that of an intercept, N(0, 1 / tau), and given
 everything else its log density is the sum of the items' log-likelihoods. A Newton-Metropolis step in lambda alone, in
 every chain: the derivatives are sums of those the items' own steps use. The unit of the abilities, which lambda
-follows, is moved by `concal.calibrate.expansion`.
+follows, is moved by `concal.calibrate.moves.expansion`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
+from concal.calibrate.moves.units import UnitSteps, accumulators
 from concal.calibrate.state import GroupState, pin
-from concal.calibrate.sweep import UnitSteps, accumulators
-from concal.response.lanes import LANES
 
 Array = npt.NDArray[np.float64]
 

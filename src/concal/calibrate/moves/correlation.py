@@ -1,0 +1,147 @@
+r"""Moves of R, the correlation of abilities: given them, and with all examinees carried along."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibrate import kernels
+from concal.calibrate.kernels import LANES
+from concal.calibrate.layout import Layout
+from concal.calibrate.moves.carrying import LEARN_EVERY, Reference, Sketch
+from concal.calibrate.moves.units import UnitSteps
+from concal.calibrate.state import State
+
+Array = npt.NDArray[np.float64]
+LARGEST_Z = 12.0  # Fisher's z of a correlation of 1 - 8e-11
+CORRELATION_STEPS = 4
+
+
+class CorrelationMove:
+    """Moves the correlation of abilities with all examinees (single-population fits with several dimensions)."""
+
+    def __init__(self, layout: Layout) -> None:
+        D = layout.D
+        self.layout = layout
+        self.active = D > 1 and len(layout.populations) == 1
+        self.reference = Reference(D * (D - 1) // 2)
+        self.sketch = Sketch(layout.n_persons if self.active else 0, D)
+
+    def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
+        """One move of R; while adapting also learn."""
+        if not self.active:
+            return
+        if self.reference.ready:
+            yes = self._move(state, steps, rng)
+            if adapting:
+                self.reference.adapt(yes)
+        if adapting:
+            self.reference.history.append(z_from_correlation(state.R[0]))
+            self.sketch.see(state.theta)
+            if len(self.reference.history) % LEARN_EVERY == 0:
+                self._learn(state, steps)
+
+    def _learn(self, state: State, steps: UnitSteps) -> None:
+        self.reference.learn()
+        D, centre = self.layout.D, self.sketch.centre()
+
+        def step(chunk: tuple[int, int]) -> None:
+            lo, hi = chunk
+            theta = np.ascontiguousarray(np.broadcast_to(centre[lo:hi, :, None], (hi - lo, D, LANES)), np.float32)
+            acc = np.zeros((hi - lo, 1 + D + D * (D + 1) // 2, LANES))
+            steps.person_pass(state, theta, acc, lo, hi, lo)
+            self.sketch.draw(centre, acc, lo, hi)
+
+        steps.workers.map(step, self.layout.person_chunks)
+        self.sketch.forget()
+
+    def _move(self, state: State, steps: UnitSteps, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        D, layout = self.layout.D, self.layout
+        phi = z_from_correlation(state.R[0])
+        new_phi, ratio = self.reference.propose(phi, rng)
+        absurd = np.abs(new_phi).max(axis=1) > LARGEST_Z  # a correlation of one in float64: stay
+        new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
+        R, log_prior = correlation_from_z(new_phi, D)
+        ratio = ratio + log_prior - correlation_from_z(phi, D)[1]
+        change_log_det = np.linalg.slogdet(R)[1] - np.linalg.slogdet(state.R[0])[1]
+        ratio = ratio - 0.5 * layout.n_persons * change_log_det
+        old, new = (self._prior(state, R) for R in (state.R[0], R))
+        moved = np.empty_like(state.theta)
+        new_ll = np.zeros_like(steps.person_ll)
+
+        def step(chunk: tuple[int, int]) -> Array:
+            lo, hi = chunk
+            change = np.empty((hi - lo, LANES))
+            sketch = self.sketch
+            kernels.carry(D, state.theta, sketch.information, sketch.pull, old, new, moved[lo:hi], change, lo, hi)
+            for g, s in zip(layout.groups, state.groups, strict=True):
+                kernels.person_log_likelihood(
+                    g.model.tag, g.person_start[lo:], g.person_item, g.person_score, moved[lo:hi], s.par, g.dim,
+                    new_ll[lo:hi], 0, hi - lo,
+                )  # fmt: skip
+            return (change + new_ll[lo:hi] - steps.person_ll[lo:hi]).sum(axis=0)
+
+        ratio = ratio + np.sum(steps.workers.map(step, layout.person_chunks), axis=0)
+        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
+        flags = yes.astype(np.float64)[None]
+        steps.workers.map(lambda chunk: kernels.take_lanes(state.theta, moved, flags, *chunk), layout.person_chunks)
+        state.R[0] = np.where(yes[:, None, None], R, state.R[0])
+        return yes
+
+    def _prior(self, state: State, R: Array) -> kernels.Priors:
+        """Priors of the examinees under R (LANES, D, D)."""
+        pop = self.layout.population
+        precision = np.ascontiguousarray(np.moveaxis(np.linalg.inv(R), 0, 2))[None]
+        return kernels.Priors(precision, pop, state.mu, pop)
+
+
+def correlation_from_z(z: Array, D: int) -> tuple[Array, Array]:
+    """Correlation matrices from unconstrained z (..., D(D-1)/2), and the log prior density of z for uniform R."""
+    L = np.zeros((*z.shape[:-1], D, D))
+    L[..., 0, 0] = 1.0
+    log_prior = np.zeros(z.shape[:-1])
+    at = 0
+    for i in range(1, D):
+        rest = np.ones(z.shape[:-1])
+        for j in range(i):
+            w = np.tanh(z[..., at])
+            L[..., i, j] = w * np.sqrt(rest)
+            log_prior += 0.5 * np.log(rest) + np.log1p(-w * w)
+            rest = rest * (1.0 - w * w)
+            at += 1
+        L[..., i, i] = np.sqrt(rest)
+        log_prior += (D - 1 - i) * 0.5 * np.log(rest)
+    return L @ np.swapaxes(L, -1, -2), log_prior
+
+
+def z_from_correlation(R: Array) -> Array:
+    """Inverse of `correlation_from_z`."""
+    L, D = np.linalg.cholesky(R), R.shape[-1]
+    z = []
+    for i in range(1, D):
+        rest = np.ones(R.shape[:-2])
+        for j in range(i):
+            z.append(np.arctanh(L[..., i, j] / np.sqrt(rest)))
+            rest = rest - L[..., i, j] ** 2
+    return np.stack(z, axis=-1)
+
+
+def walk_correlation(R: Array, second: Array, n: int, rng: np.random.Generator) -> Array:
+    """A few random-walk steps on R given sum theta theta'."""
+
+    def log_density(z: Array) -> tuple[Array, Array]:
+        R, log_prior = correlation_from_z(z, second.shape[-1])
+        _, log_det = np.linalg.slogdet(R)
+        trace = np.trace(np.linalg.solve(R, second), axis1=-2, axis2=-1)
+        return log_prior - 0.5 * n * log_det - 0.5 * trace, R
+
+    z = z_from_correlation(R)
+    value, R = log_density(z)
+    scale = 2.0 / np.sqrt(max(n, 1) * z.shape[-1])
+    for _ in range(CORRELATION_STEPS):
+        proposal = z + scale * rng.standard_normal(z.shape)
+        new_value, new_R = log_density(proposal)
+        yes = np.log(rng.random(z.shape[0])) < new_value - value
+        z, value = np.where(yes[:, None], proposal, z), np.where(yes, new_value, value)
+        R = np.where(yes[:, None, None], new_R, R)
+    return R
