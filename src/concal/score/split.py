@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 import polars as pl
 
-from concal.data.findings import counted, some
-from concal.errors import DataError
+from concal.data.findings import some
+from concal.errors import DataError, counted
 from concal.spec import nearest
 
 
