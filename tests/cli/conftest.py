@@ -56,8 +56,9 @@ def looked_at(tmp_path_factory) -> Path:
         return replace(done, groups={**done.groups, "vocabulary": replace(group, xi=xi)})
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in ("progress", "next_version"):
-            patch.setattr(f"concal.bank.update.{module}.time", SimpleNamespace(perf_counter=lambda: 0.0))
+        stopped = SimpleNamespace(perf_counter=lambda: 0.0, process_time=lambda: 0.0)
+        for module in ("concal.cost", "concal.bank.update.next_version"):
+            patch.setattr(f"{module}.time", stopped)
         for module in ("concal.bank.store.commit", "concal.bank.update.new_period", "concal.bank.bank"):
             patch.setattr(f"{module}.now", lambda: "2026-04-01T09:00:00+00:00")
         for module in ("concal.bank.store.commit", "concal.bank.bank"):

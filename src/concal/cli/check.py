@@ -9,6 +9,7 @@ import typer
 
 from concal.cli import views
 from concal.cli.bank import PeriodArgument
+from concal.cli.outputs import output_names, output_schema
 from concal.cli.show import (
     FullOption,
     JsonOption,
@@ -102,7 +103,8 @@ def _print(checked: CheckedPeriod, full: bool) -> None:
 
 def schema(
     what: Annotated[
-        str, typer.Argument(metavar="[bank.toml|COMMAND]", help="bank.toml, or a command that has --json.")
+        str,
+        typer.Argument(metavar="WHAT", help=f"bank.toml, or a command that has --json: {', '.join(output_names())}."),
     ] = "bank.toml",
 ) -> None:
     """Print the JSON schema of bank.toml, for editors that check while you type, or of what a command's --json prints.
@@ -111,12 +113,8 @@ def schema(
 
     Example: concal schema > bank.schema.json; concal schema drift
     """
-    from concal.cli.outputs import output_names, output_schema
     from concal.spec import Spec
 
-    if what == "bank.toml":
-        print_json(Spec.json_schema())
-    elif what in output_names():
-        print_json(output_schema(what))
-    else:
-        raise typer.BadParameter(f"{what!r} is none of bank.toml, {', '.join(output_names())}", param_hint="COMMAND")
+    if what not in ("bank.toml", *output_names()):
+        raise typer.BadParameter(f"{what!r} is none of bank.toml, {', '.join(output_names())}", param_hint="WHAT")
+    print_json(Spec.json_schema() if what == "bank.toml" else output_schema(what))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -19,6 +20,23 @@ def register(app: typer.Typer) -> None:
         app.command(command.__name__)(command)
 
 
+class Estimator(StrEnum):
+    """Estimators of theta."""
+
+    eap = "eap"
+    map = "map"
+    ml = "ml"
+    wle = "wle"
+
+
+class Items(StrEnum):
+    """How item uncertainty enters."""
+
+    mean = "mean"
+    soft = "soft"
+    draws = "draws"
+
+
 def score(
     bank: BankArgument,
     responses: Annotated[Path, typer.Argument(metavar="RESPONSES", help="CSV or Parquet: person_id, item_id, score.")],
@@ -26,10 +44,9 @@ def score(
         Path | None, typer.Option("--to", metavar="FILE", help="Write to a .csv or .parquet file, which appears whole.")
     ] = None,
     at: AtOption = None,
-    method: Annotated[str, typer.Option("--method", help="eap, map, ml or wle.")] = "eap",
+    method: Annotated[Estimator, typer.Option("--method", help="How theta is estimated.")] = Estimator.eap,
     items: Annotated[
-        str | None,
-        typer.Option("--items", help="Item uncertainty: mean, soft or draws; default soft with eap, else mean."),
+        Items | None, typer.Option("--items", help="Item uncertainty; default soft with eap, else mean.")
     ] = None,
     draws: Annotated[int, typer.Option("--draws", help="Item sets, for --items draws.")] = 100,
     prior: Annotated[str, typer.Option("--prior", help="Ability distribution: a period, or all.")] = "all",
@@ -61,7 +78,7 @@ def score(
     from concal.bank.exchange.scores import ScoreRequest, score_file
     from concal.score.score import ScoreOptions
 
-    options = ScoreOptions(method, items, prior, draws, seed)  # type: ignore[arg-type]
+    options = ScoreOptions(method.value, items.value if items else None, prior, draws, seed)
     request = ScoreRequest(
         options,
         wide=wide,
