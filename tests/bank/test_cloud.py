@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from concal.bank.bank import Bank
-from concal.bank.store import cloud
+from concal.bank.store import cloud, upkeep
+from concal.bank.store.fate import decide
 from concal.bank.store.objects import is_cloud
 from concal.bank.store.parquet import read_bytes
 from concal.bank.store.store import Store
@@ -120,23 +121,63 @@ def test_a_commit_that_cannot_be_finished_leaves_the_old_version(
     assert verify(store).ok
 
 
-def test_prune_and_release_at_the_same_time(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("first", ["release", "prune"])
+def test_of_prune_and_release_at_the_same_time_one_wins(
+    first: str, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = create_store(bucket, first_snapshot)
     commit_text(store, "same", "a")
     commit_text(store, "same", "b")
-    forget, started = cloud.CloudObjects.forget, []
+    refused: list[str] = []
 
-    def releasing(self: cloud.CloudObjects, name: str) -> None:
-        if not started:
-            started.append(name)
-            release(store, "late", 1)
-        forget(self, name)
+    def meanwhile(given: Store, number: int, word: bytes) -> bool:
+        if first == "prune":
+            decide(given, number, word)
+        if number == 1:
+            try:
+                release(store, "late", 1)
+            except BankError as error:
+                refused.append(str(error))
+        return decide(given, number, word)
 
-    monkeypatch.setattr(cloud.CloudObjects, "forget", releasing)
+    monkeypatch.setattr(upkeep, "decide", meanwhile)
     done = prune(store, keep=1, grace_days=0)
-    assert done.versions == (0,)
-    assert read_bytes(store, store.release("late").state["same"]) == b"a"
+    if first == "release":
+        assert done.versions == (0,)
+        assert read_bytes(store, store.release("late").state["same"]) == b"a"
+    else:
+        assert done.versions == (0, 1)
+        assert "just being pruned" in refused[0]
+        assert store.release_names() == []
     assert verify(store).ok
+
+
+def test_a_prune_that_was_cut_off_is_finished_by_the_next(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = create_store(bucket, first_snapshot)
+    commit_text(store, "same", "a")
+    commit_text(store, "same", "b")
+    with monkeypatch.context() as killed:
+        killed.setattr(cloud.CloudObjects, "forget", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            prune(store, keep=1, grace_days=0)
+    assert verify(store).ok
+    with pytest.raises(BankError, match="cut off"):
+        release(store, "late", 1)
+    assert prune(store, keep=1, grace_days=0).versions == (0, 1)
+    assert [f.name for f in store.objects.files("work")] == []
+    assert verify(store).ok
+    assert not verify(store).unknown
+
+
+def test_prune_leaves_jobs_that_live(bucket: str) -> None:
+    store = create_store(bucket, first_snapshot)
+    store.objects.put("work/job-ab12/job.json", b"{}")
+    store.objects.put("work/calibration-Q1-ab12/checkpoint.npz", b"x")
+    prune(store, grace_days=0)
+    assert len(store.objects.files("work")) == 2
+    now = time.time()
+    assert upkeep._stale_jobs(store, now - 1000) == []
+    assert len(upkeep._stale_jobs(store, now + 1000)) == 2
 
 
 def test_a_writer_that_slept_through_a_prune_does_not_get_an_old_number(bucket: str) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from concal.bank.store.commit import commit
 from concal.bank.store.files import sha256
+from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import FORMAT, Release, Snapshot, parse_snapshot, to_bytes
 from concal.bank.store.parquet import read_bytes
 from concal.bank.store.store import Store
@@ -242,6 +246,50 @@ def test_release_of_a_version_that_was_pruned_is_refused(store: Store) -> None:
     lost = Release(format=FORMAT, name="lost", snapshot=0, sha256=sha256(bytes_of_0), written="now", author="me")
     with pytest.raises(BankError, match="no version 0"):
         add_release(store, lost)
+
+
+def test_two_prune_beside_a_writer_and_somebody_who_releases(store: Store) -> None:
+    done, failed = threading.Event(), []
+
+    def build(head: Snapshot, transaction: Transaction) -> Snapshot:
+        writer = FolderWriter(transaction, "note")
+        writer.text("same", "same.txt", str(head.number).encode())
+        return next_snapshot(head, store, transaction, state=writer.files)
+
+    def repeatedly(act: Callable[[], object], allowed: str = "^$") -> None:
+        while not done.is_set():
+            try:
+                act()
+            except Exception as error:
+                if not re.search(allowed, str(error)):
+                    failed.append(error)
+                    return
+
+    def release_some() -> None:
+        number = store.numbers()[max(0, len(store.numbers()) - 2)]
+        release(store, f"r{number}-{time.monotonic_ns()}", number)
+
+    helpers = [
+        threading.Thread(target=repeatedly, args=(lambda: prune(store, keep=1, grace_days=0),)),
+        threading.Thread(target=repeatedly, args=(lambda: prune(store, keep=2, grace_days=0),)),
+        threading.Thread(target=repeatedly, args=(release_some, "no version|being pruned")),
+    ]
+    for helper in helpers:
+        helper.start()
+    for _ in range(12):
+        commit(store, build)
+    done.set()
+    for helper in helpers:
+        helper.join()
+    assert failed == []
+    assert store.numbers()[-1] == 12
+    found = verify(store)
+    assert found.problems == ()
+    released = [store.release(name) for name in store.release_names()]
+    assert released
+    assert all(read_bytes(store, s.state["same"]) == str(s.number - 1).encode() for s in released if s.number)
+    prune(store, keep=1, grace_days=0)
+    assert not verify(store).unknown
 
 
 def test_prune_removes_only_data(store: Store) -> None:

@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from concal.bank.store.fate import RELEASED, decide
 from concal.bank.store.files import disk_errors
 from concal.bank.store.locks import FileLock
 from concal.bank.store.manifest import Release, Snapshot, to_bytes
@@ -138,15 +139,19 @@ def add_release(store: Store, release: Release) -> None:
     """Write a release; an existing name, or a version that is gone, is refused."""
     name = f"releases/{check_safe_name(release.name, 'release')}.json"
     data = to_bytes(release.model_dump(mode="json"))
+    taken = f"release {release.name!r} exists and releases are never rewritten; choose another name"
     with disk_errors(f"releasing {release.name!r}"), Transaction.begin(store) as transaction, store.guard():
+        if release.name in store.release_names():
+            raise BankError(taken)
         store.read_bytes_of_snapshot(release.snapshot)  # not pruned meanwhile
+        if not decide(store, release.snapshot, RELEASED):
+            raise BankError(
+                f"version {release.snapshot} is just being pruned, or was to be by a run that was cut off; release a "
+                "newer version"
+            )
+        store.read_bytes_of_snapshot(release.snapshot)  # nor just now, before that was decided
         if not store.objects.create(name, data, transaction.folder):
-            raise BankError(f"release {release.name!r} exists and releases are never rewritten; choose another name")
-        try:
-            store.read_bytes_of_snapshot(release.snapshot)  # nor just now: who prunes looks for new releases, too
-        except BankError:
-            store.objects.delete([name])
-            raise
+            raise BankError(taken)
 
 
 def create_store(place: str | Path, make_first: Callable[[Transaction], Snapshot]) -> Store:

@@ -4,7 +4,9 @@ Nothing is removed because of its age or its name alone: a file stays while a ma
 may come to name it. In a folder that is asked under the store's lock, when no commit is between moving its files to
 ``data/`` and linking its manifest. On object storage commits leave notes (see `concal.bank.store.transaction`), and the
 order of looking matters: files, then notes, then manifests. A note is older than its commit's files and younger ones
-are not on the list, so a file without a note is either named by a manifest or will never be.
+are not on the list, so a file without a note is either named by a manifest or will never be. Several may prune at once,
+beside commits and releases: which versions go is decided once for all (see `concal.bank.store.fate`), and what goes is
+named by none of the others.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from concal.bank.store.fate import FATE, PRUNED, decide, fate_name
 from concal.bank.store.files import disk_errors, sha256
 from concal.bank.store.locks import FileLock
 from concal.bank.store.manifest import FileEntry, Snapshot, damaged
@@ -25,6 +28,8 @@ from concal.bank.store.transaction import NOTE, clear_commit, note_name
 from concal.errors import BankError, ConcalError
 
 _PIECE = 1 << 24
+LIVING_JOB = 86400.0
+"""Seconds after which a job on object storage whose worker put no checkpoint there is taken for dead."""
 
 
 def sweep(store: Store) -> None:
@@ -125,11 +130,20 @@ def verify(store: Store) -> Verification:
 
 @dataclass(frozen=True)
 class Pruned:
-    """What `prune` removed (or would remove)."""
+    """What `prune` removed (or would remove): versions, and files with their sizes."""
 
     versions: tuple[int, ...]
-    files: tuple[str, ...]
-    bytes: int
+    sizes: dict[str, int]
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Names of the files."""
+        return tuple(self.sizes)
+
+    @property
+    def bytes(self) -> int:
+        """Of all the files."""
+        return sum(self.sizes.values())
 
 
 def prune(store: Store, *, keep: int | None = None, grace_days: float = 7.0, dry_run: bool = False) -> Pruned:
@@ -167,10 +181,10 @@ def _not_needed(store: Store, keep: int | None, oldest: float, alone: bool) -> t
     """What can go, and the notes of commits that cannot happen any more, looked for in the order above."""
     files = store.objects.files("data")
     notes = {} if alone else _notes(store)
-    numbers = store.numbers()
+    snapshots = _snapshots(store)
+    numbers = list(snapshots)
     written = {file.name: file.modified for file in store.objects.files("snapshots")}
     released = {release.snapshot for release in store.releases().values()}
-    snapshots: dict[int, Snapshot] = {n: store.snapshot(n) for n in numbers}  # any damage stops here
     gone = [
         n
         for n in (numbers[:-keep] if keep else [])
@@ -181,7 +195,19 @@ def _not_needed(store: Store, keep: int | None, oldest: float, alone: bool) -> t
     left = [f for f in files if f.name not in needed and not f.name.split("/")[1].endswith(under_way)]
     old = {file.name: file.bytes for file in left if file.modified <= oldest}
     dead = [note_name(identity) for identity, base in notes.items() if base < numbers[-1]]
-    return Pruned(tuple(gone), tuple(old), sum(old.values())), dead
+    return Pruned(tuple(gone), old), dead
+
+
+def _snapshots(store: Store) -> dict[int, Snapshot]:
+    """Every version by number; any damage stops here, but not one that somebody else has just pruned."""
+    found = {}
+    for number in store.numbers():
+        try:
+            found[number] = store.snapshot(number)
+        except BankError:
+            if number in store.numbers():
+                raise
+    return found
 
 
 def _notes(store: Store) -> dict[str, int]:
@@ -195,26 +221,35 @@ def _notes(store: Store) -> dict[str, int]:
 
 
 def _remove(store: Store, found: Pruned) -> Pruned:
-    """Manifests first: none may ever point to a file that is gone. One that was released meanwhile comes back."""
-    kept = {number: store.read_bytes_of_snapshot(number) for number in found.versions}
-    for number in kept:
+    """Manifests first: none may ever point to a file that is gone. A version that was just released stays."""
+    gone = [number for number in found.versions if decide(store, number, PRUNED)]
+    stay = [number for number in found.versions if number not in gone]
+    spared = {path for number in stay for path in store.snapshot(number).entries()}
+    for number in gone:
         store.objects.forget(store.snapshot_name(number))
-    back = {release.snapshot for release in store.releases().values()} & set(kept) if kept else set()
-    for number in back:
-        store.objects.put(store.snapshot_name(number), kept[number])
-    spared = {path for n in back for path in store.snapshot(n).entries()}
-    files = tuple(name for name in found.files if name not in spared)
-    store.objects.delete(list(files))
-    return Pruned(tuple(n for n in found.versions if n not in back), files, found.bytes)
+    sizes = {name: size for name, size in found.sizes.items() if name not in spared}
+    store.objects.delete(list(sizes))
+    if not store.objects.has_lock:
+        store.objects.delete([fate_name(number) for number in gone])  # a manifest that is gone says it
+    return Pruned(tuple(gone), sizes)
 
 
 def _clear_stale_work(store: Store, oldest: float) -> None:
     """Checkpoints of calibrations nobody went on with, and jobs whose results nobody fetched."""
     if not store.objects.has_lock:
-        left = [f for f in store.objects.files("work") if not f.name.startswith(NOTE) and f.modified <= oldest]
-        store.objects.delete([file.name for file in left])
+        store.objects.delete(_stale_jobs(store, min(oldest, time.time() - LIVING_JOB)))
     for path in sorted([*store.work.glob("calibration-*"), *store.work.glob("job-*")]):
         if path.is_dir() and path.stat().st_mtime <= oldest:
             with FileLock(path / "lock") as lock:
                 if lock.held:
                     shutil.rmtree(path, ignore_errors=True)
+
+
+def _stale_jobs(store: Store, oldest: float) -> list[str]:
+    """Files on object storage of jobs that gave no sign of life since `oldest`: not one of their files is younger."""
+    files = [file for file in store.objects.files("work") if not file.name.startswith((NOTE, FATE))]
+    job = {
+        file.name: file.name.split("/")[1].rsplit("-", 1)[-1] for file in files
+    }  # job-<id>, calibration-<period>-<id>
+    alive = {job[file.name] for file in files if file.modified > oldest}
+    return [name for name, identity in job.items() if identity not in alive]
