@@ -1,13 +1,14 @@
 """Every example of every page and of the README runs, page by page, from top to bottom.
 
 In a ``console`` block the lines that begin with ``$ `` are commands; ``python`` blocks of a page share their names.
-Blocks of other kinds (``text``, ``sh``, ``toml``) are not run. Pages of docs/start and the README begin in an empty
+``r`` blocks are run by Rscript where there is one. Blocks of other kinds (``text``, ``sh``, ``toml``) are not run. Pages of docs/start and the README begin in an empty
 folder, all others beside a simulated `programme` of three periods and a `bank` that holds the first two.
 """
 
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from concal.cli import app
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(p.relative_to(ROOT).as_posix() for p in DOCS.rglob("*.md") if "_build" not in p.parts), "README.md"]
-BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.S | re.M)
+BLOCK = re.compile(r"^```(console|python|r)\n(.*?)^```", re.S | re.M)
 FAST = {"draws": 200, "min_ess": 20.0, "max_rhat": 1.2, "item_share": 0.5, "max_sweeps": 1500}
 EMPTY = ("docs/start/", "README.md")
 
@@ -63,6 +64,14 @@ def call(words: list[str]) -> str:
     return result.output
 
 
+def run_r(text: str) -> None:
+    """Run a block by R, in this folder; where there is no R the block is passed over."""
+    if shutil.which("Rscript"):
+        Path("block.R").write_text(text, encoding="utf-8")
+        done = subprocess.run(["Rscript", "--vanilla", "block.R"], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{text}\n{done.stderr}"
+
+
 @pytest.fixture(scope="module")
 def workshop(quick_targets, tmp_path_factory):
     """The folder that pages outside docs/start begin in."""
@@ -93,6 +102,8 @@ def test_examples_run(page, tmp_path, monkeypatch, request):
         if kind == "console":
             for words in commands(text):
                 call(words)
+        elif kind == "r":
+            run_r(text)
         else:
             exec(compile(text, page, "exec"), names)
 
