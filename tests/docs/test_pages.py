@@ -1,8 +1,9 @@
 """Every example of every page and of the README runs, page by page, from top to bottom.
 
-In a ``console`` block the lines that begin with ``$ `` are commands; ``python`` blocks of a page share their names.
-``r`` blocks are run by Rscript where there is one. Blocks of other kinds (``text``, ``sh``, ``toml``) are not run. Pages of docs/start and the README begin in an empty
-folder, all others beside a simulated `programme` of three periods and a `bank` that holds the first two.
+In a ``console`` block the lines that begin with ``$ `` are commands; ``python`` blocks of a page share their names;
+``r`` blocks are run by Rscript where there is one. Blocks of other kinds (``text``, ``sh``, ``toml``) are not run.
+Pages of docs/start and the README begin in an empty folder, all others beside a simulated `programme` of three periods
+and a `bank` that holds the first two.
 """
 
 import re
