@@ -46,8 +46,9 @@ from scipy import special, stats
 
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import lay_out
+from concal.calibrate.matrices import inverse
 from concal.calibrate.moves.expansion import _draw_log_scale, _draw_shift, _move
-from concal.calibrate.moves.population import NU, _symmetric, draw_abilities, draw_beta, draw_sigma
+from concal.calibrate.moves.population import NU, draw_abilities, draw_beta, draw_sigma
 from concal.calibrate.moves.units import accumulators
 from concal.calibrate.sampler import Sampler
 from concal.calibrate.state import State
@@ -232,12 +233,12 @@ def put_truth(sampler: Sampler, truth: Truth) -> None:
     """Every chain to the simulated values."""
     state = sampler.state
     state.theta[:] = truth.theta[:, :, None]
-    state.R[0] = truth.R
+    state.R[0] = truth.R[:, :, None]
     for g, s, (xi, beta, sigma, mixing) in zip(sampler.layout.groups, state.groups, truth.groups, strict=True):
         s.xi[:] = xi[:, :, None]
         s.beta[:] = beta[:, :, None]
         s.mean[:] = (g.design.X @ beta)[:, :, None]
-        s.sigma[:], s.sd_mixing[:] = sigma, mixing
+        s.sigma[:], s.sd_mixing[:] = sigma[:, :, None], mixing[:, None]
     sampler.moves.units.refresh(state)
 
 
@@ -258,7 +259,7 @@ def backward_sweep(sampler: Sampler, rng: np.random.Generator) -> None:
         steps.item_ll[k] = np.ascontiguousarray(acc[:, 0])
     sampler.moves.sigma.move(state, steps, rng, adapting=False)
     for g, s in zip(layout.groups, state.groups, strict=True):
-        rate = NU * np.diagonal(np.linalg.inv(s.sigma), axis1=1, axis2=2) + 1.0 / np.array(g.model.prior.sd) ** 2
+        rate = NU * np.diagonal(inverse(s.sigma)).T + 1.0 / np.array(g.model.prior.sd)[:, None] ** 2
         s.sd_mixing = rate / rng.standard_gamma((NU + g.p) / 2.0, size=rate.shape)
         mixing = s.sd_mixing
         draw_sigma(g, s, rng)
@@ -266,14 +267,13 @@ def backward_sweep(sampler: Sampler, rng: np.random.Generator) -> None:
         draw_beta(g, s, tau, rng)
     for dim in reversed(range(D)):
         for scaling in (True, False):
-            sums, P = steps.sums(state), np.linalg.inv(state.R[0])
+            sums, P = steps.sums(state), inverse(state.R[0])
             scale, shift = np.ones((D, LANES)), np.zeros((D, LANES))
             n = float(layout.n_persons)
             if scaling:
-                second = _symmetric(sums[:1, D:], D)[0]
-                scale[dim] = np.exp(_draw_log_scale(layout, state, dim, n, P, second, tau, rng))
+                scale[dim] = np.exp(_draw_log_scale(layout, state, dim, n, P, sums.second[0], tau, rng))
             else:
-                shift[dim] = _draw_shift(layout, state, dim, n, P, sums[0, :D], tau, rng)
+                shift[dim] = _draw_shift(layout, state, dim, n, P, sums.first[0], tau, rng)
             _move(layout, state, dim, shift[dim], scale[dim])
             steps.rescale(state, scale, shift)
     steps.refresh(state)
@@ -285,12 +285,11 @@ def broadcast_first_chain(state: State) -> State:
     """A copy in which every chain stands where the first one does."""
     new = copy.deepcopy(state)
     new.theta[:] = new.theta[:, :, :1].copy()
-    new.R[:] = new.R[:, :1].copy()
+    new.R[:] = new.R[..., :1].copy()
     for s in new.groups:
-        for name in ("xi", "beta", "beta_mean", "mean", "par"):
+        for name in ("xi", "beta", "beta_mean", "sigma", "sd_mixing", "mean", "par"):
             values = getattr(s, name)
-            values[:] = values[:, :, :1].copy()
-        s.sigma[:], s.sd_mixing[:] = s.sigma[:1].copy(), s.sd_mixing[:1].copy()
+            values[:] = values[..., :1].copy()
     return new
 
 
@@ -311,9 +310,9 @@ def quantities(setting: Setting, state: State) -> tuple[list[str], np.ndarray]:
             for f in range(2):
                 add(f"beta|{name} beta[{f},{parameter}]", s.beta[f, c])
             for e in range(c + 1):
-                add(f"Sigma|{name} Sigma[{parameter},{parameters[e]}]", s.sigma[:, c, e])
+                add(f"Sigma|{name} Sigma[{parameter},{parameters[e]}]", s.sigma[c, e])
     if state.theta.shape[1] > 1:
-        add("correlation|correlation", state.R[0, :, 0, 1])
+        add("correlation|correlation", state.R[0, 0, 1])
     for i in range(TRACKED_ITEMS):
         add(f"theta|theta[{i}]", state.theta[i, 0].astype(float))
     return names, np.array(values)

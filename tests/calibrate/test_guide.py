@@ -11,6 +11,7 @@ from concal.calibrate.known import INFLATION, guide_period
 from concal.calibrate.layout import lay_out, standardise
 from concal.calibrate.moves.expansion import expand
 from concal.calibrate.moves.link import _derivatives, _draw_link, _quadratic, draw_links, prior_mean, prior_precision
+from concal.calibrate.moves.units import AbilitySums
 from concal.calibrate.period import calibrate_period
 from concal.calibrate.state import initial_state
 from concal.combine.result import GroupConsensus
@@ -146,7 +147,7 @@ def test_expansion_leaves_items_where_they_are_on_the_banks_metric():
         return [(A * s.xi[:, 0] + shift, s.xi[:, 1] - state.link[0, 0]) for s in state.groups]
 
     before, theta = images(), np.random.default_rng(6).normal(0.05, 1.04, state.theta.shape)
-    sums = np.stack([theta[:, 0].sum(axis=0), (theta[:, 0] ** 2).sum(axis=0)])[None]
+    sums = AbilitySums(theta.sum(axis=0)[None], (theta[:, 0] ** 2).sum(axis=0)[None, None, None])
     scale, shift = expand(layout, state, sums, 0.01, np.random.default_rng(1))
     assert np.abs(scale - 1.0).max() > 1e-4
     assert np.abs(shift).max() > 1e-4

@@ -204,7 +204,7 @@ def test_item_moves_leave_the_posterior_as_it_is(model):
     layout, state = period_and_state(model, n_persons=60, n_items=10, per_person=2)
     g, s = layout.groups[0], state.groups[0]
     state.theta[:] = 1.5 + state.theta[:, :, :1]  # every chain alike, and off centre: moves bend
-    s.sigma[:] = np.diag([1.0, 0.25, 0.25][: g.p])
+    s.sigma[:] = np.diag([1.0, 0.25, 0.25][: g.p])[:, :, None]
     s.mean[:] = s.mean[:, :, :1]
     steps = UnitSteps(layout, 4, Workers(1))
     draws = []
@@ -220,7 +220,7 @@ def test_item_moves_leave_the_posterior_as_it_is(model):
     for j in range(g.n_items):
         mine = slice(g.item_start[j], g.item_start[j + 1])
         theta, y = state.theta[g.item_person[mine], 0, 0].astype(float), g.item_score[mine].astype(float)
-        z = (points - s.mean[j, :, 0]) / np.sqrt(np.diagonal(s.sigma[0]))
+        z = (points - s.mean[j, :, 0]) / np.sqrt(np.diagonal(s.sigma[:, :, 0]))
         log_p = -0.5 * (z**2).sum(axis=1)
         for t, score in zip(theta, y, strict=True):
             p = g.model.expected_score(np.full(len(points), t), points)

@@ -31,7 +31,7 @@ def small(features=2, dimensions=1):
 def test_beta_is_drawn_from_its_conditional():
     layout, state = small()
     g, s = layout.groups[0], state.groups[0]
-    s.sigma[:] = [[0.7, 0.1], [0.1, 0.2]]
+    s.sigma[:] = np.array([[0.7, 0.1], [0.1, 0.2]])[:, :, None]
     s.xi[:] = s.xi[:, :, :1]
     tau, rng = 0.3, np.random.default_rng(1)
     drawn = []
@@ -39,7 +39,7 @@ def test_beta_is_drawn_from_its_conditional():
         draw_beta(g, s, tau, rng)
         drawn.append(np.moveaxis(s.beta, 2, 0).reshape(LANES, -1))
     drawn = np.concatenate(drawn)
-    X, P = g.design.X, np.linalg.inv(s.sigma[0])
+    X, P = g.design.X, np.linalg.inv(s.sigma[:, :, 0])
     precision = np.kron(X.T @ X, P) + tau * np.eye(X.shape[1] * 2)  # feature-major
     mean = np.linalg.solve(precision, (X.T @ s.xi[:, :, 0] @ P).ravel())
     np.testing.assert_allclose(s.beta_mean[:, :, 0].ravel(), mean, rtol=1e-8)
@@ -58,7 +58,7 @@ def test_sigma_is_drawn_from_its_conditional():
     for _ in range(3000):
         s.sd_mixing[:] = 1.0
         draw_sigma(g, s, rng)
-        drawn.append(s.sigma.copy())
+        drawn.append(np.moveaxis(s.sigma, -1, 0).copy())
     np.testing.assert_allclose(np.concatenate(drawn).mean(axis=0), psi / (df - 3), rtol=0.02, atol=1e-3)
 
 
@@ -129,7 +129,7 @@ def test_expansion_leaves_the_likelihood_alone():
 
 def _standardised_items(s):
     residual = np.moveaxis(s.xi - s.mean, 2, 0)
-    return np.einsum("lij,lij->li", residual @ np.linalg.inv(s.sigma), residual)
+    return np.einsum("lij,lij->li", residual @ np.linalg.inv(np.moveaxis(s.sigma, -1, 0)), residual)
 
 
 def test_expansion_draws_from_the_density_along_the_orbit():
@@ -146,7 +146,7 @@ def test_expansion_draws_from_the_density_along_the_orbit():
         for s, (xi, beta, mean, beta_mean, sigma) in zip(state.groups, saved, strict=True):
             s.xi, s.beta, s.mean = xi.copy(), beta.copy(), mean.copy()
             s.beta_mean, s.sigma = beta_mean.copy(), sigma.copy()
-    n, total = layout.n_persons, sums[0, 0, 0]
+    n, total = layout.n_persons, sums.first[0, 0, 0]
     t = np.concatenate(shifts)
     np.testing.assert_allclose(t.mean(), -total / (n + 0.01), atol=4 * n**-0.5 / np.sqrt(t.size))
     np.testing.assert_allclose(t.std(), (n + 0.01) ** -0.5, rtol=0.06)

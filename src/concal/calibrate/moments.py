@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.layout import Layout
+from concal.calibrate.saving import Saved
 
 Array = npt.NDArray[np.float64]
 
@@ -30,6 +31,14 @@ class MomentSums:
         """Forget everything."""
         self.count = 0
         self.sums = [np.zeros((g.n_items, width(g.p))) for g in self.layout.groups]
+
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        return {"count": self.count} | {f"sums{k}": sums for k, sums in enumerate(self.sums)}
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        self.count, self.sums = int(saved["count"]), [saved[f"sums{k}"] for k in range(len(self.sums))]
 
     def means(self) -> list[Array | None]:
         """Averages, group by group; None while there is nothing."""

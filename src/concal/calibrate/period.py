@@ -18,7 +18,7 @@ from concal.calibrate.layout import Layout, lay_out
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws, mixture_moments
 from concal.calibrate.sampler import Report, Sampler, stuck_items
 from concal.calibrate.tables import response_table
-from concal.calibrate.trace import Trace, population_names, split_governing
+from concal.calibrate.trace import Trace, population_names
 from concal.calibrate.verdict import enough_items, good_items
 from concal.calibrate.workers import available_cores
 from concal.data.check import check_period
@@ -100,15 +100,14 @@ def calibrate_period(
 
 def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, seed: int) -> Calibration:
     trace, options = sampler.trace, sampler.spec
-    chosen = trace.selection()
-    governing, mu, R, link = split_governing(layout, np.swapaxes(trace.governing[chosen], 0, 1))
+    link = trace.final("link")
     features = {g.name: g.features for g in data.groups.values()}
     rhat, ess = _population_diagnostics(layout, trace, features)
     groups, prior = {}, {}
     centres: dict[str, Array] = {}
     theta_mean, theta_sd = _ability_moments(trace)
-    draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), governing, trace.averages.means(), strict=True)
-    for g, xi, stored, (beta, beta_mean, sigma), moments in draws:
+    draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), trace.averages.means(), strict=True)
+    for k, (g, xi, stored, moments) in enumerate(draws):
         source, found = data.groups[g.name], diagnose(stored)
         T = g.design.to_user
         centres[g.name] = xi.mean(axis=(0, 1), dtype=np.float64)
@@ -120,13 +119,13 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
             features=source.features,
             X=source.X,
             xi=xi,
-            beta=T @ beta,
-            sigma=np.ascontiguousarray(sigma),
+            beta=T @ trace.final(f"group{k}/beta"),
+            sigma=trace.final(f"group{k}/sigma"),
             n_responses=np.diff(g.item_start),
             rhat=found.rhat,
             ess_bulk=found.ess_bulk,
             ess_tail=found.ess_tail,
-            beta_mean=T @ beta_mean,
+            beta_mean=T @ trace.final(f"group{k}/beta_mean"),
             coding=source.coding,
             moments=moments,
             **response_table(g, centres[g.name], theta_mean[:, g.dim], theta_sd[:, g.dim])._asdict(),
@@ -139,7 +138,7 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
         inverse = np.linalg.inv(T)
         prior[g.name] = options.tau * inverse.T @ inverse
     convergence = _convergence(sampler, groups, rhat, ess, data)
-    abilities = _abilities(data, layout, trace, chosen, mu, R)
+    abilities = _abilities(data, layout, trace)
     fit = fit_period(data, layout, centres, theta_mean, theta_sd)
     return Calibration(period, data.dimensions, groups, abilities, convergence, options.tau, prior, seed, fit=fit)
 
@@ -148,7 +147,7 @@ def _population_diagnostics(
     layout: Layout, trace: Trace, features: dict[str, tuple[str, ...]]
 ) -> tuple[dict[str, float], dict[str, float]]:
     names = population_names(layout, features)
-    found = diagnose(np.stack(trace.population, axis=1), kinds=("rhat", "ess_bulk"))
+    found = diagnose(trace.judged(), kinds=("rhat", "ess_bulk"))
     told = np.isfinite(found.rhat)  # what belongs to the group has no spread to judge
     kept = [name for name, yes in zip(names, told, strict=True) if yes]
     return dict(zip(kept, found.rhat[told], strict=True)), dict(zip(kept, found.ess_bulk[told], strict=True))
@@ -199,16 +198,13 @@ def _ability_moments(trace: Trace) -> tuple[Array, Array]:
     return mean, np.sqrt(np.maximum(trace.ability_square / n - mean**2, 0.0))
 
 
-def _abilities(
-    data: PeriodData, layout: Layout, trace: Trace, chosen: npt.NDArray[np.intp], mu: Array, R: Array
-) -> Abilities:
-    D = layout.D
+def _abilities(data: PeriodData, layout: Layout, trace: Trace) -> Abilities:
     mean, sd = _ability_moments(trace)
-    counts = np.zeros((layout.n_persons, D), np.int64)
+    counts = np.zeros((layout.n_persons, layout.D), np.int64)
     for g in layout.groups:
         counts[:, g.dim] += np.diff(g.person_start)
-    moments = np.swapaxes(trace.moments[chosen], 0, 1)  # (chain, draw, population, 2 D)
-    whole = mixture_moments(moments[..., :D], moments[..., D:], layout.population_sizes)
+    own_mean, own_sd = trace.final("ability_mean"), trace.final("ability_sd")  # (chain, draw, population, D)
+    whole = mixture_moments(own_mean, own_sd, layout.population_sizes)
     return Abilities(
         person_ids=data.person_ids,
         mean=mean,
@@ -216,9 +212,9 @@ def _abilities(
         n_responses=counts,
         draw_mean=whole[0],
         draw_sd=whole[1],
-        correlation=np.ascontiguousarray(R[:, :, 0]),
+        correlation=np.ascontiguousarray(trace.final("R")[:, :, 0]),
         populations=layout.populations,
         population=layout.population,
-        population_mean=moments[:, :, :, :D],
-        population_sd=moments[:, :, :, D:],
+        population_mean=own_mean,
+        population_sd=own_sd,
     )

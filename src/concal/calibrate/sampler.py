@@ -14,6 +14,7 @@ import numpy as np
 
 from concal.calibrate.checkpoint import load_checkpoint, save_checkpoint
 from concal.calibrate.layout import Layout
+from concal.calibrate.saving import Part, Saved, load_parts, save_parts
 from concal.calibrate.state import initial_state
 from concal.calibrate.sweep import NEWTON_START, Sweep
 from concal.calibrate.trace import Trace
@@ -61,6 +62,18 @@ class Sampler:
         self.warmup_end = NEWTON_START + WARMUP
         self.seconds = 0.0
         self.stopped_by: str | None = None
+
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        return {"warmup_end": self.warmup_end, "seconds": self.seconds} | save_parts(self._parts())
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        self.warmup_end, self.seconds = int(saved["warmup_end"]), float(saved["seconds"])
+        load_parts(self._parts(), saved)
+
+    def _parts(self) -> dict[str, Part]:
+        return {"state": self.state, "moves": self.moves, "trace": self.trace}
 
     def close(self) -> None:
         """Stop the worker threads."""

@@ -9,13 +9,14 @@ import numpy.typing as npt
 
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.saving import Saved, SavedFields, load_parts, save_parts
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass
-class GroupState:
+class GroupState(SavedFields):
     """One group's items and population model; the last axis is the lane (chain).
 
     Attributes
@@ -25,8 +26,8 @@ class GroupState:
         On the standardised design.
     beta_mean : (features, p, LANES) float64
         Conditional mean the last beta was drawn around.
-    sigma : (LANES, p, p) float64
-    sd_mixing : (LANES, p) float64
+    sigma : (p, p, LANES) float64
+    sd_mixing : (p, LANES) float64
         Auxiliary scales of the half-t prior on sqrt(diag(Sigma)).
     mean : (items, p, LANES) float64
         Prior means of the items: X beta, or what the guide says.
@@ -42,12 +43,14 @@ class GroupState:
     mean: Array
     par: npt.NDArray[np.float32]
 
+    saved_fields = ("xi", "beta", "beta_mean", "sigma", "sd_mixing", "mean", "par")
+
 
 @dataclass
 class State:
     """All chains.
 
-    `theta` is (persons, D, LANES) float32; `mu` (populations, D, LANES) and `R` (populations, LANES, D, D) the ability
+    `theta` is (persons, D, LANES) float32; `mu` (populations, D, LANES) and `R` (populations, D, D, LANES) the ability
     distributions, the first population's fixed to mean zero and unit variances. `link` (D, 2, LANES) is (log A, B) from
     the period's metric to that of a guide.
     """
@@ -58,6 +61,20 @@ class State:
     R: Array
     groups: list[GroupState]
     link: Array
+
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        own = {"sweep": self.sweep, "theta": self.theta, "mu": self.mu, "R": self.R, "link": self.link}
+        return own | save_parts(self._parts())
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        self.sweep = int(saved["sweep"])
+        self.theta, self.mu, self.R, self.link = (saved[name] for name in ("theta", "mu", "R", "link"))
+        load_parts(self._parts(), saved)
+
+    def _parts(self) -> dict[str, GroupState]:
+        return {f"group{k}": s for k, s in enumerate(self.groups)}
 
 
 def kernel_parameters(group: GroupLayout, xi: Array) -> npt.NDArray[np.float32]:
@@ -104,19 +121,18 @@ def initial_state(layout: Layout, seed: int) -> State:
         beta = np.zeros((k, g.p, LANES))
         beta[0] = centre[:, None]
         xi = centre[None, :, None] + 0.3 * sd[None, :, None] * rng.standard_normal((g.n_items, g.p, LANES))
-        sigma = np.broadcast_to(np.diag(sd**2), (LANES, g.p, g.p)).copy()
+        sigma = np.repeat(pinned(np.diag(sd**2), g.model)[:, :, None], LANES, axis=2)
         mean = np.broadcast_to(centre[None, :, None], xi.shape).copy()
         if g.guide is not None:
             mean = np.repeat(g.guide.mean[:, :, None], LANES, axis=2)
             xi = xi - centre[None, :, None] + mean
-        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, kernel_parameters(g, xi))
+        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi))
         for c in g.model.shared:
             s.beta[0, c] += 0.3 * sd[c] * rng.standard_normal(LANES)
-            s.sigma = pinned(s.sigma, g.model)
         pin(g, s)
         s.par = kernel_parameters(g, s.xi)
         groups.append(s)
     M, D = len(layout.populations), layout.D
     theta = (0.1 * rng.standard_normal((layout.n_persons, D, LANES))).astype(np.float32)
-    R = np.broadcast_to(np.eye(D), (M, LANES, D, D)).copy()
+    R = np.broadcast_to(np.eye(D)[:, :, None], (M, D, D, LANES)).copy()
     return State(0, theta, np.zeros((M, D, LANES)), R, groups, np.zeros((D, 2, LANES)))

@@ -13,6 +13,7 @@ from concal.calibrate.moves.population import draw_abilities, draw_group
 from concal.calibrate.moves.shared import move_shared
 from concal.calibrate.moves.sigma import SigmaMove
 from concal.calibrate.moves.units import UnitSteps
+from concal.calibrate.saving import Part, Saved, load_parts, save_parts
 from concal.calibrate.state import State
 from concal.calibrate.workers import Workers
 
@@ -30,6 +31,17 @@ class Sweep:
         self.units = UnitSteps(layout, seed, workers)
         self.sigma = SigmaMove(layout)
         self.correlation = CorrelationMove(layout)
+
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        return save_parts(self._parts())
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        load_parts(self._parts(), saved)
+
+    def _parts(self) -> dict[str, Part]:
+        return {"units": self.units, "sigma": self.sigma, "correlation": self.correlation}
 
     def run(self, state: State, *, adapting: bool, moments: MomentSums | None = None) -> None:
         """Move everything once; `moments` takes in where the items were before, while moves adapt they learn."""

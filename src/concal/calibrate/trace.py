@@ -9,10 +9,11 @@ from concal.calibrate import kernels
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.matrices import lower
 from concal.calibrate.moments import MomentSums
-from concal.calibrate.moves.units import UnitSteps
+from concal.calibrate.moves.units import AbilitySums, UnitSteps
+from concal.calibrate.saving import Part, Saved, SavedFields, load_parts, save_parts
 from concal.calibrate.state import State
-from concal.calibrate.triangle import lower
 from concal.calibrate.verdict import enough_items
 from concal.spec import CalibrationSpec
 
@@ -20,12 +21,19 @@ Array = npt.NDArray[np.float64]
 FEWEST_STORED = 100
 
 
-class Trace:
+class Trace(SavedFields):
     """Draws of a run, and what they say about convergence.
 
-    Draws are kept every `thin` sweeps; when twice the wanted number is there, every second one goes and `thin`
-    doubles. So a run of any length keeps between one and two times the wanted draws, evenly spaced.
+    `draws` has an array (draw, ..., chain) for everything that governs units, by the name it has in the state, and
+    `xi` one per group for the items. Draws are kept every `thin` sweeps; when twice the wanted number is there, every
+    second one goes and `thin` doubles. So a run of any length keeps between one and two times the wanted draws, evenly
+    spaced.
     """
+
+    saved_fields = (
+        "sweeps", "thin", "kept", "next_check", "ability_total", "ability_square", "ability_count",
+        "max_rhat", "min_ess", "item_share", "checked", "converged",
+    )  # fmt: skip
 
     def __init__(self, layout: Layout, spec: CalibrationSpec) -> None:
         self.layout, self.chains = layout, spec.chains
@@ -40,22 +48,14 @@ class Trace:
         self.sweeps, self.thin, self.kept = 0, 1, 0
         self.next_check = self.per_chain
         self.population: list[Array] = []
-        self.xi = [np.empty((room, C, g.n_items, g.p), np.float32) for g in self.layout.groups]
-        self.governing = np.empty((room, C, self._governing_size()))
-        D = self.layout.D
-        M = len(self.layout.populations)
-        self.moments = np.empty((room, C, M, 2 * D))
-        self.ability_total = np.zeros((self.layout.n_persons, D))
-        self.ability_square = np.zeros((self.layout.n_persons, D))
+        self.xi = [np.empty((room, g.n_items, g.p, C), np.float32) for g in self.layout.groups]
+        self.draws: dict[str, Array] = {}
+        self.ability_total = np.zeros((self.layout.n_persons, self.layout.D))
+        self.ability_square = np.zeros((self.layout.n_persons, self.layout.D))
         self.ability_count = 0
         self.max_rhat, self.min_ess, self.item_share = np.inf, 0.0, 0.0
         self.checked = self.converged = False
         self.averages.clear()
-
-    def _governing_size(self) -> int:
-        D, M = self.layout.D, len(self.layout.populations)
-        groups = sum(2 * g.design.X.shape[1] * g.p + g.p * g.p for g in self.layout.groups)
-        return groups + M * (D + D * D) + 2 * D
 
     @property
     def due(self) -> bool:
@@ -66,7 +66,7 @@ class Trace:
         """Keep what this sweep gives."""
         self.sweeps += 1
         C = self.chains
-        self.population.append(population_vectors(self.layout, state)[:C])
+        self.population.append(population_vectors(self.layout, state)[:, :C].copy())
         if self.sweeps % self.thin:
             return
         if self.kept == 2 * self.per_chain:
@@ -75,9 +75,11 @@ class Trace:
                 return
         at = self.kept
         for store, s in zip(self.xi, state.groups, strict=True):
-            store[at] = np.moveaxis(s.xi[:, :, :C], 2, 0)
-        self.governing[at] = governing_vectors(state)[:C]
-        self.moments[at] = _ability_moments(self.layout, steps.sums(state))[:C]
+            store[at] = s.xi[..., :C]
+        for name, value in (governing(state) | ability_moments(self.layout, steps.sums(state))).items():
+            if name not in self.draws:
+                self.draws[name] = np.empty((2 * self.per_chain, *value.shape[:-1], C))
+            self.draws[name][at] = value[..., :C]
         steps.workers.map(
             lambda chunk: kernels.add_abilities(state.theta, C, self.ability_total, self.ability_square, *chunk),
             self.layout.person_chunks,
@@ -88,15 +90,14 @@ class Trace:
     def _halve(self) -> None:
         """Drop every second draw: the ones at odd multiples of the old thinning."""
         half = self.kept // 2
-        stores: list[npt.NDArray[np.floating]] = [*self.xi, self.governing, self.moments]
+        stores: list[npt.NDArray[np.floating]] = [*self.xi, *self.draws.values()]
         for store in stores:
             store[:half] = store[1 : self.kept : 2].copy()
         self.kept, self.thin = half, 2 * self.thin
 
     def check(self, spec: CalibrationSpec) -> None:
         """Look at R-hat and ESS of the population parameters, then of the items."""
-        chains = np.stack(self.population, axis=1)  # (chain, sweep, parameter)
-        found = diagnose(chains, kinds=("rhat", "ess_bulk"))
+        found = diagnose(self.judged(), kinds=("rhat", "ess_bulk"))
         self.max_rhat, self.min_ess = float(np.nanmax(found.rhat)), float(np.nanmin(found.ess_bulk))
         self.checked = True
         self.converged = self.max_rhat <= spec.max_rhat and self.min_ess >= spec.min_ess and self.kept >= self.per_chain
@@ -140,32 +141,61 @@ class Trace:
         n = min(self.wanted, self.kept)
         return self.kept - 1 - ((np.arange(n)[::-1] * self.kept) // max(n, 1))
 
+    def judged(self) -> Array:
+        """(chain, sweep, parameter): population parameters of every sweep, named by `population_names`."""
+        return np.moveaxis(np.stack(self.population), -1, 0)
+
     def stored_xi(self) -> list[npt.NDArray[np.float32]]:
         """Per group (chain, draw, item, parameter): every stored draw, what convergence is judged on."""
-        return [np.swapaxes(xi[: self.kept], 0, 1) for xi in self.xi]
+        return [np.moveaxis(xi[: self.kept], -1, 0) for xi in self.xi]
 
     def final_xi(self) -> list[npt.NDArray[np.float32]]:
         """Per group (chain, draw, item, parameter): the draws of the result."""
         chosen = self.selection()
-        return [np.ascontiguousarray(np.swapaxes(xi[chosen], 0, 1)) for xi in self.xi]
+        return [np.ascontiguousarray(np.moveaxis(xi[chosen], -1, 0)) for xi in self.xi]
+
+    def final(self, name: str) -> Array:
+        """(chain, draw, ...): the result's draws of what governs units, by its name in `draws`."""
+        return np.ascontiguousarray(np.moveaxis(self.draws[name][self.selection()], -1, 0))
+
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        stores = {f"xi{k}": xi for k, xi in enumerate(self.xi)} | {f"draws/{n}": v for n, v in self.draws.items()}
+        kept = {name: store[: self.kept] for name, store in stores.items()}
+        return super().save() | kept | {"population": np.array(self.population)} | save_parts(self._parts())
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        super().load(saved)
+        load_parts(self._parts(), saved)
+        self.population = list(saved["population"])
+        for k, store in enumerate(self.xi):
+            store[: self.kept] = saved[f"xi{k}"]
+        for name in saved:
+            if name.startswith("draws/"):
+                room = self.draws[name.removeprefix("draws/")] = np.empty((2 * self.per_chain, *saved[name].shape[1:]))
+                room[: self.kept] = saved[name]
+
+    def _parts(self) -> dict[str, Part]:
+        return {"averages": self.averages}
 
 
 def population_vectors(layout: Layout, state: State) -> Array:
-    """Population parameters that convergence is judged on, in the user's units, one row per lane."""
+    """Population parameters that convergence is judged on, in the user's units, (parameters, LANES)."""
     parts = []
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.guide is not None:
             continue  # its coefficients only describe the items
-        parts.append(_by_lane(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)))
-        parts.append(s.sigma[:, *lower(g.p)])
+        parts.append(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(-1, LANES))
+        parts.append(s.sigma[lower(g.p)])
     D = layout.D
     if D > 1:
-        parts.append(state.R[0][:, *lower(D, -1)])
+        parts.append(state.R[0][lower(D, -1)])
     for m in range(1, len(layout.populations)):
-        parts.append(state.mu[m].T)
-        parts.append(state.R[m][:, *lower(D)])
-    parts += [state.link[dim].T for dim in layout.guided_dimensions]
-    return np.concatenate(parts, axis=1)
+        parts.append(state.mu[m])
+        parts.append(state.R[m][lower(D)])
+    parts += [state.link[dim] for dim in layout.guided_dimensions]
+    return np.concatenate(parts)
 
 
 def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> list[str]:
@@ -192,43 +222,16 @@ def user_beta(g: GroupLayout, beta: Array) -> Array:
     return g.design.to_user @ beta
 
 
-def governing_vectors(state: State) -> Array:
-    """Everything but items and abilities, kept with a draw: beta, beta_mean, Sigma, mu, R, link; a row per lane."""
-    parts = []
-    for s in state.groups:
-        parts += [_by_lane(s.beta), _by_lane(s.beta_mean), s.sigma.reshape(LANES, -1)]
-    parts += [_by_lane(state.mu), np.moveaxis(state.R, 1, 0).reshape(LANES, -1), _by_lane(state.link)]
-    return np.concatenate(parts, axis=1)
+def governing(state: State) -> dict[str, Array]:
+    """Everything kept with a draw but items and abilities, by its name in the state, (..., LANES) each."""
+    own = ("beta", "beta_mean", "sigma")
+    groups = {f"group{k}/{name}": getattr(s, name) for k, s in enumerate(state.groups) for name in own}
+    return groups | {"mu": state.mu, "R": state.R, "link": state.link}
 
 
-def _by_lane(values: Array) -> Array:
-    """(..., LANES) to (LANES, everything else in its order)."""
-    return values.reshape(-1, LANES).T
-
-
-def split_governing(layout: Layout, kept: Array) -> tuple[list[tuple[Array, Array, Array]], Array, Array, Array]:
-    """Undo `governing_vectors` for kept (..., size): per group (beta, beta_mean, sigma), then mu, R, link."""
-    at, groups = 0, []
-
-    def take(*shape: int) -> Array:
-        nonlocal at
-        size = int(np.prod(shape))
-        out = kept[..., at : at + size].reshape(*kept.shape[:-1], *shape)
-        at += size
-        return out
-
-    for g in layout.groups:
-        k = g.design.X.shape[1]
-        groups.append((take(k, g.p), take(k, g.p), take(g.p, g.p)))
-    D, M = layout.D, len(layout.populations)
-    return groups, take(M, D), take(M, D, D), take(D, 2)
-
-
-def _ability_moments(layout: Layout, sums: Array) -> Array:
-    """Mean and SD of theta over each population's examinees, (LANES, populations, 2 D)."""
-    D = layout.D
+def ability_moments(layout: Layout, sums: AbilitySums) -> dict[str, Array]:
+    """Mean and SD of theta over each population's examinees, (populations, D, LANES) each."""
     n = layout.population_sizes[:, None, None]
-    mean = sums[:, :D] / n
-    diagonal = [D + i * (i + 3) // 2 for i in range(D)]
-    sd = np.sqrt(np.maximum(sums[:, diagonal] / n - mean**2, 0.0))
-    return np.moveaxis(np.concatenate([mean, sd], axis=1), 2, 0)
+    mean = sums.first / n
+    square = np.moveaxis(np.diagonal(sums.second, axis1=1, axis2=2), -1, 1)
+    return {"ability_mean": mean, "ability_sd": np.sqrt(np.maximum(square / n - mean**2, 0.0))}

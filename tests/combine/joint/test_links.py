@@ -37,9 +37,9 @@ def pieces(placed, seed=1):
     xi = evidence.prior_mean[tables.rows][:, :, None] + 0.3 * rng.normal(size=(n, p, LANES))
     beta = 0.5 * rng.normal(size=(F, p, LANES))
     root = np.eye(p) + 0.3 * np.tril(rng.normal(size=(LANES, p, p)), -1)
-    sigma = 0.5 * root @ root.transpose(0, 2, 1)
+    sigma = np.moveaxis(0.5 * root @ root.transpose(0, 2, 1), 0, -1)
     mean = (g.design.X @ beta.reshape(F, -1)).reshape(xi.shape)
-    mixing = rng.uniform(0.5, 2.0, (LANES, p))
+    mixing = rng.uniform(0.5, 2.0, (LANES, p)).T
     state = GroupState(xi, beta, beta.copy(), sigma, mixing, mean, kernel_parameters(g, xi))
     links = np.array([0.1, 0.3])[None, None, :, None] * rng.normal(size=(1, len(placed), 2, LANES))
     joint = JointState(1, [state], links, [])
@@ -50,7 +50,7 @@ def pieces(placed, seed=1):
 def log_joint(g, tables, priors, state, lane):
     """Log density of items, population, mixing variables given, and links: written out, no kernel."""
     s, links = state.groups[0], state.links[0, :, :, lane]
-    xi, beta, sigma = s.xi[:, :, lane], s.beta[:, :, lane], s.sigma[lane]
+    xi, beta, sigma = s.xi[:, :, lane], s.beta[:, :, lane], s.sigma[:, :, lane]
     p, total = g.p, 0.0
     for f in range(tables.n_factors):
         log_A, B = links[tables.period[f]]
@@ -60,7 +60,7 @@ def log_joint(g, tables, priors, state, lane):
     omega = np.linalg.inv(sigma)
     total += -0.5 * np.einsum("ja,ab,jb->", r, omega, r) - 0.5 * len(r) * np.linalg.slogdet(sigma)[1]
     total += -0.5 * TAU * (beta**2).sum()
-    total += -0.5 * (NU + 2 * p) * np.linalg.slogdet(sigma)[1] - NU * (np.diag(omega) / s.sd_mixing[lane]).sum()
+    total += -0.5 * (NU + 2 * p) * np.linalg.slogdet(sigma)[1] - NU * (np.diag(omega) / s.sd_mixing[:, lane]).sum()
     for m in range(links.shape[0]):
         log_A, B = links[m]
         if priors.free[0, m]:
@@ -80,7 +80,7 @@ def moved(state, log_s, t):
         xi=np.moveaxis(metric.move_items(np.moveaxis(old.xi, 1, 2), s, s * t), 2, 1),
         mean=np.moveaxis(metric.move_items(np.moveaxis(old.mean, 1, 2), s, s * t), 2, 1),
         beta=np.moveaxis(metric.move_beta(np.moveaxis(old.beta, 2, 0), s, s * t), 0, 2),
-        sigma=metric.move_item_covariance(old.sigma, s),
+        sigma=np.moveaxis(metric.move_item_covariance(np.moveaxis(old.sigma, -1, 0), s), 0, -1),
     )
     new.groups = [group]
     new.links[0, :, 1] = s * (state.links[0, :, 1] + t)
@@ -169,7 +169,7 @@ def test_moves_of_the_metric_carry_everything_and_change_no_factor(setting):
         for name in ("xi", "mean", "beta"):
             got = getattr(state.groups[0], name)[:, :, lane]
             np.testing.assert_allclose(got, getattr(expected.groups[0], name)[:, :, lane], atol=1e-10)
-        np.testing.assert_allclose(state.groups[0].sigma[lane], expected.groups[0].sigma[lane], atol=1e-10)
+        np.testing.assert_allclose(state.groups[0].sigma[..., lane], expected.groups[0].sigma[..., lane], atol=1e-10)
         np.testing.assert_allclose(state.links[..., lane], expected.links[..., lane], atol=1e-10)
         for f in range(tables.n_factors):
             seen = []

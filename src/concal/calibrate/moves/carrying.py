@@ -20,7 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.kernels import LANES
-from concal.calibrate.triangle import lower
+from concal.calibrate.matrices import lower
+from concal.calibrate.saving import Saved, SavedFields
 
 Array = npt.NDArray[np.float64]
 TARGET_ACCEPTANCE = 0.35
@@ -28,8 +29,10 @@ LEARN_EVERY = 40
 TAIL_DF = 4.0
 
 
-class Reference:
+class Reference(SavedFields):
     """The Student-t reference t(m, S) of phi and the step epsilon, learned in warm-up and then frozen."""
+
+    saved_fields = ("mean", "factor", "inverse", "epsilon", "ready", "trials")
 
     def __init__(self, size: int) -> None:
         self.history: list[Array] = []
@@ -61,6 +64,15 @@ class Reference:
         new = (((new_phi - self.mean) @ self.inverse.T) ** 2).sum(axis=1)
         return new_phi, 0.5 * (TAIL_DF + k) * (np.log1p(new / TAIL_DF) - np.log1p(old / TAIL_DF))
 
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        return super().save() | {"history": np.array(self.history)}
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        super().load(saved)
+        self.history = list(saved["history"])
+
     def adapt(self, yes: npt.NDArray[np.bool_]) -> None:
         """Larger steps when accepted often, smaller when not."""
         self.trials += 1
@@ -68,8 +80,10 @@ class Reference:
         self.epsilon = float(np.clip(self.epsilon * np.exp(rate * (yes.mean() - TARGET_ACCEPTANCE)), 0.02, 1.0))
 
 
-class Sketch:
+class Sketch(SavedFields):
     """Gaussian sketch of every unit's likelihood: information (units, n(n+1)/2) and pull h = Q m (units, n)."""
+
+    saved_fields = ("information", "pull", "total", "count")
 
     def __init__(self, units: int, n: int) -> None:
         self.n = n

@@ -8,8 +8,10 @@ import numpy.typing as npt
 from concal.calibrate import kernels
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import Layout
+from concal.calibrate.matrices import by_lane, inverse, lanes_last
 from concal.calibrate.moves.carrying import LEARN_EVERY, Reference, Sketch
 from concal.calibrate.moves.units import UnitSteps
+from concal.calibrate.saving import Saved, load_parts, save_parts
 from concal.calibrate.state import State
 
 Array = npt.NDArray[np.float64]
@@ -36,7 +38,7 @@ class CorrelationMove:
             if adapting:
                 self.reference.adapt(yes)
         if adapting:
-            self.reference.history.append(z_from_correlation(state.R[0]))
+            self.reference.history.append(z_from_correlation(by_lane(state.R[0])))
             self.sketch.see(state.theta)
             if len(self.reference.history) % LEARN_EVERY == 0:
                 self._learn(state, steps)
@@ -57,15 +59,16 @@ class CorrelationMove:
 
     def _move(self, state: State, steps: UnitSteps, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
         D, layout = self.layout.D, self.layout
-        phi = z_from_correlation(state.R[0])
+        phi = z_from_correlation(by_lane(state.R[0]))
         new_phi, ratio = self.reference.propose(phi, rng)
         absurd = np.abs(new_phi).max(axis=1) > LARGEST_Z  # a correlation of one in float64: stay
         new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
         R, log_prior = correlation_from_z(new_phi, D)
         ratio = ratio + log_prior - correlation_from_z(phi, D)[1]
-        change_log_det = np.linalg.slogdet(R)[1] - np.linalg.slogdet(state.R[0])[1]
+        change_log_det = np.linalg.slogdet(R)[1] - np.linalg.slogdet(by_lane(state.R[0]))[1]
         ratio = ratio - 0.5 * layout.n_persons * change_log_det
-        old, new = (self._prior(state, R) for R in (state.R[0], R))
+        R = lanes_last(R)
+        old, new = self._prior(state, state.R[0]), self._prior(state, R)
         moved = np.empty_like(state.theta)
         new_ll = np.zeros_like(steps.person_ll)
 
@@ -85,14 +88,21 @@ class CorrelationMove:
         yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
         flags = yes.astype(np.float64)[None]
         steps.workers.map(lambda chunk: kernels.take_lanes(state.theta, moved, flags, *chunk), layout.person_chunks)
-        state.R[0] = np.where(yes[:, None, None], R, state.R[0])
+        state.R[0] = np.where(yes, R, state.R[0])
         return yes
 
     def _prior(self, state: State, R: Array) -> kernels.Priors:
-        """Priors of the examinees under R (LANES, D, D)."""
+        """Priors of the examinees under R (D, D, LANES)."""
         pop = self.layout.population
-        precision = np.ascontiguousarray(np.moveaxis(np.linalg.inv(R), 0, 2))[None]
-        return kernels.Priors(precision, pop, state.mu, pop)
+        return kernels.Priors(inverse(R)[None], pop, state.mu, pop)
+
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        return save_parts({"reference": self.reference, "sketch": self.sketch})
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        load_parts({"reference": self.reference, "sketch": self.sketch}, saved)
 
 
 def correlation_from_z(z: Array, D: int) -> tuple[Array, Array]:

@@ -23,30 +23,34 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import Layout
-from concal.calibrate.moves.population import MU_VARIANCE, NU, _symmetric
+from concal.calibrate.matrices import by_lane, inverse, lanes_last
+from concal.calibrate.moves.population import MU_VARIANCE, NU
+from concal.calibrate.moves.units import AbilitySums
 from concal.calibrate.state import State
 
 Array = npt.NDArray[np.float64]
 
 
-def expand(layout: Layout, state: State, sums: Array, tau: float, rng: np.random.Generator) -> tuple[Array, Array]:
+def expand(
+    layout: Layout, state: State, sums: AbilitySums, tau: float, rng: np.random.Generator
+) -> tuple[Array, Array]:
     """Draw (s, t) for every dimension and move items and populations; returns scale, shift (D, LANES) for theta."""
     D = layout.D
-    first, second = sums[0, :D].copy(), _symmetric(sums[:1, D:], D)[0]
+    first, second = sums.first[0].copy(), sums.second[0].copy()
     n = float(layout.population_sizes[0])
-    P = np.linalg.inv(state.R[0])
+    P = inverse(state.R[0])
     scale, shift = np.ones((D, LANES)), np.zeros((D, LANES))
     for dim in range(D):
         t = _draw_shift(layout, state, dim, n, P, first, tau, rng)
-        second[:, dim, :] += t[:, None] * first.T
-        second[:, :, dim] += t[:, None] * first.T
-        second[:, dim, dim] += n * t * t
+        second[dim] += t * first
+        second[:, dim] += t * first
+        second[dim, dim] += n * t * t
         first[dim] += n * t
         log_s = _draw_log_scale(layout, state, dim, n, P, second, tau, rng)
         s = np.exp(log_s)
         first[dim] *= s
-        second[:, dim, :] *= s[:, None]
-        second[:, :, dim] *= s[:, None]
+        second[dim] *= s
+        second[:, dim] *= s
         _move(layout, state, dim, t, s)
         scale[dim], shift[dim] = s, s * t
     return scale, shift
@@ -55,8 +59,8 @@ def expand(layout: Layout, state: State, sums: Array, tau: float, rng: np.random
 def _draw_shift(
     layout: Layout, state: State, dim: int, n: float, P: Array, first: Array, tau: float, rng: np.random.Generator
 ) -> Array:
-    precision = n * P[:, dim, dim]
-    pull = np.einsum("le,el->l", P[:, dim], first)
+    precision = n * P[dim, dim]
+    pull = (P[dim] * first).sum(axis=0)
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.dim == dim and g.guide is None:
             precision = precision + tau
@@ -72,9 +76,9 @@ def _draw_log_scale(
 ) -> Array:
     D = layout.D
     linear = np.full(LANES, n)
-    square = P[:, dim, dim] * second[:, dim, dim]
-    cross = np.einsum("le,le->l", P[:, dim], second[:, dim]) - square
-    inverse = np.zeros(LANES)
+    square = P[dim, dim] * second[dim, dim]
+    cross = (P[dim] * second[dim]).sum(axis=0) - square
+    against = np.zeros(LANES)
     intercepts = []
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.dim != dim or g.guide is not None:
@@ -82,23 +86,23 @@ def _draw_log_scale(
         k, p = g.design.X.shape[1], g.free.size
         linear = linear + k + (p + 1) - (NU + 2 * p)
         square = square + tau * (s.beta[:, 0] ** 2).sum(axis=0)
-        inverse = inverse + NU / s.sd_mixing[:, 0] * np.linalg.inv(s.sigma)[:, 0, 0]
+        against = against + NU / s.sd_mixing[0] * inverse(s.sigma)[0, 0]
         intercepts.append(s.beta[0, 1])
     for m in range(1, len(layout.populations)):
         linear = linear + 1 + (D + 1) - (2 * D + 3)
         square = square + state.mu[m, dim] ** 2 / MU_VARIANCE
-        inverse = inverse + 0.5 * np.linalg.inv(state.R[m])[:, dim, dim]
+        against = against + 0.5 * inverse(state.R[m])[dim, dim]
     b = np.array(intercepts).reshape(-1, LANES)
 
     def density(x: Array) -> Array:
         e = np.exp(x)
-        bend: Array = linear * x - 0.5 * square * e * e - cross * e - inverse / (e * e)
+        bend: Array = linear * x - 0.5 * square * e * e - cross * e - against / (e * e)
         return bend - 0.5 * tau * ((b - x) ** 2).sum(axis=0)
 
     def slope_and_curvature(x: Array) -> tuple[Array, Array]:
         e = np.exp(x)
-        slope = linear - square * e * e - cross * e + 2.0 * inverse / (e * e) + tau * (b - x).sum(axis=0)
-        curve = -2.0 * square * e * e - cross * e - 4.0 * inverse / (e * e) - tau * b.shape[0]
+        slope = linear - square * e * e - cross * e + 2.0 * against / (e * e) + tau * (b - x).sum(axis=0)
+        curve = -2.0 * square * e * e - cross * e - 4.0 * against / (e * e) - tau * b.shape[0]
         return slope, np.minimum(curve, -1e-6)
 
     mode = np.zeros(LANES)
@@ -119,16 +123,16 @@ def _move(layout: Layout, state: State, dim: int, t: Array, s: Array) -> None:
             if g.dim != dim:
                 continue
             for items in (group.xi, group.mean):
-                by_lane = np.moveaxis(items, 1, 2)
-                by_lane[...] = metric.move_items(by_lane, A, B)
+                view = np.moveaxis(items, 1, 2)
+                view[...] = metric.move_items(view, A, B)
             for beta in (group.beta, group.beta_mean):
-                by_lane = np.moveaxis(beta, 2, 0)
-                by_lane[...] = metric.move_beta(by_lane, A, B)
-            group.sigma = metric.move_item_covariance(group.sigma, A)
+                view = np.moveaxis(beta, 2, 0)
+                view[...] = metric.move_beta(view, A, B)
+            group.sigma = lanes_last(metric.move_item_covariance(by_lane(group.sigma), A))
         state.mu[1:, dim] = metric.move_theta(state.mu[1:, dim], A, B)
     # the link starts from the new metric: composed with the inverse, on the scale of log A it is kept on
     state.link[dim, 1] -= np.exp(state.link[dim, 0]) * t
     state.link[dim, 0] -= np.log(s)
     for m in range(1, len(layout.populations)):
-        state.R[m, :, dim, :] *= s[:, None]
-        state.R[m, :, :, dim] *= s[:, None]
+        state.R[m, dim] *= s
+        state.R[m, :, dim] *= s

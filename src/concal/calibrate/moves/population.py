@@ -16,7 +16,9 @@ import numpy.typing as npt
 
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.matrices import by_lane, lanes_last
 from concal.calibrate.moves.correlation import walk_correlation
+from concal.calibrate.moves.units import AbilitySums
 from concal.calibrate.state import GroupState, State, pinned
 
 Array = npt.NDArray[np.float64]
@@ -39,7 +41,7 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
     design, k, p = g.design, g.design.X.shape[1], g.p
     kept = s.beta[0, list(g.model.shared)].copy()  # of the group: `concal.calibrate.moves.shared` moves them
     rotated = design.vectors.T @ (design.X.T @ s.xi.reshape(g.n_items, -1))
-    values, Q = np.linalg.eigh(np.linalg.inv(s.sigma))  # (LANES, p), (LANES, p, p)
+    values, Q = np.linalg.eigh(np.linalg.inv(by_lane(s.sigma)))  # (LANES, p), (LANES, p, p)
     target = np.moveaxis(rotated.reshape(k, p, LANES), 2, 0) @ Q  # (LANES, k, p)
     precision = design.singular[None, :, None] * values[:, None, :] + tau
     mean = values[:, None, :] * target / precision
@@ -54,40 +56,38 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
 def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:
     """Sigma given items and beta, then the half-t scales."""
     free = g.free
-    residual = np.ascontiguousarray(np.moveaxis((s.xi - s.mean)[:, free], 2, 0))
+    residual = by_lane((s.xi - s.mean)[:, free])
     scatter = np.swapaxes(residual, 1, 2) @ residual
     p, A = free.size, np.array(g.model.prior.sd)[free]
-    psi = scatter + 2.0 * NU * _diagonal(1.0 / s.sd_mixing[:, free])
+    psi = scatter + 2.0 * NU * _diagonal(1.0 / s.sd_mixing[free].T)
     block = inverse_wishart(NU + p - 1.0 + g.n_items, psi, rng)
     s.sigma = among(g, block)
     rate = NU * np.diagonal(np.linalg.inv(block), axis1=1, axis2=2) + 1.0 / A**2
     s.sd_mixing = s.sd_mixing.copy()
-    s.sd_mixing[:, free] = rate / rng.standard_gamma((NU + p) / 2.0, size=rate.shape)
+    s.sd_mixing[free] = (rate / rng.standard_gamma((NU + p) / 2.0, size=rate.shape)).T
 
 
 def among(g: GroupLayout, block: Array) -> Array:
-    """Sigma of all coordinates from that of the items' own."""
-    if block.shape[-1] == g.p:
-        return block
-    sigma = pinned(np.zeros((*block.shape[:-2], g.p, g.p)), g.model)
-    sigma[..., g.free[:, None], g.free] = block
-    return sigma
+    """Sigma (p, p, LANES) of all coordinates from that of the items' own, lane by lane."""
+    sigma = pinned(np.zeros((LANES, g.p, g.p)), g.model)
+    sigma[:, g.free[:, None], g.free] = block
+    return lanes_last(sigma)
 
 
-def draw_abilities(layout: Layout, state: State, sums: Array, rng: np.random.Generator) -> None:
-    """R of the first population, (mu, R) of the others, given the sums of `ability_sums`."""
+def draw_abilities(layout: Layout, state: State, sums: AbilitySums, rng: np.random.Generator) -> None:
+    """R of the first population, (mu, R) of the others, given the sums over their examinees."""
     D = layout.D
-    second = _symmetric(sums[:, D:], D)  # (populations, LANES, D, D)
+    second = [by_lane(S) for S in sums.second]
     if D > 1:
-        state.R[0] = walk_correlation(state.R[0], second[0], int(layout.population_sizes[0]), rng)
+        R = walk_correlation(by_lane(state.R[0]), second[0], int(layout.population_sizes[0]), rng)
+        state.R[0] = lanes_last(R)
     for m in range(1, len(layout.populations)):
         n = float(layout.population_sizes[m])
-        first = np.moveaxis(sums[m, :D], 0, 1)  # (LANES, D)
-        mu = np.moveaxis(state.mu[m], 0, 1)
+        first, mu = sums.first[m].T, state.mu[m].T  # (LANES, D)
         cross = first[:, :, None] * mu[:, None, :]
         scatter = second[m] - cross - np.swapaxes(cross, 1, 2) + n * mu[:, :, None] * mu[:, None, :]
-        state.R[m] = inverse_wishart(D + 2.0 + n, scatter + np.eye(D), rng)
-        inverse = np.linalg.inv(state.R[m])
+        R = inverse_wishart(D + 2.0 + n, scatter + np.eye(D), rng)
+        state.R[m], inverse = lanes_last(R), np.linalg.inv(R)
         precision = n * inverse + np.eye(D) / MU_VARIANCE
         mean = np.linalg.solve(precision, (inverse @ first[:, :, None]))[:, :, 0]
         chol = np.linalg.cholesky(precision)
@@ -110,14 +110,3 @@ def inverse_wishart(df: float, psi: Array, rng: np.random.Generator) -> Array:
 
 def _diagonal(values: Array) -> Array:
     return values[:, :, None] * np.eye(values.shape[1])
-
-
-def _symmetric(rows: Array, D: int) -> Array:
-    """(populations, D(D+1)/2, LANES) lower triangles -> (populations, LANES, D, D)."""
-    full = np.empty((rows.shape[0], LANES, D, D))
-    at = 0
-    for i in range(D):
-        for j in range(i + 1):
-            full[:, :, i, j] = full[:, :, j, i] = rows[:, at]
-            at += 1
-    return full

@@ -14,11 +14,12 @@ import numpy.typing as npt
 from concal.calibrate import kernels
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.matrices import by_lane, inverse, lower
 from concal.calibrate.moves.carrying import LEARN_EVERY, Reference, Sketch
 from concal.calibrate.moves.population import NU, among
 from concal.calibrate.moves.units import UnitSteps, accumulators
+from concal.calibrate.saving import Part, Saved, load_parts, save_parts
 from concal.calibrate.state import GroupState, State, pin
-from concal.calibrate.triangle import lower
 
 Array = npt.NDArray[np.float64]
 LARGEST_LOG_SD = 12.0
@@ -100,11 +101,23 @@ class SigmaMove:
             ratio = new.log_ratio + np.sum(mine, axis=0)
             yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
             states[k].xi = np.where(yes, new.xi, states[k].xi)
-            states[k].sigma = np.where(yes[:, None, None], new.sigma, states[k].sigma)
+            states[k].sigma = np.where(yes, new.sigma, states[k].sigma)
             pin(groups[k], states[k])
             steps.item_ll[k] = np.where(yes, new.ll, steps.item_ll[k])
             accepted.append(yes)
         return accepted
+
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        return save_parts(self._parts())
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        load_parts(self._parts(), saved)
+
+    def _parts(self) -> dict[str, Part]:
+        references: dict[str, Part] = {f"reference{k}": r for k, r in enumerate(self.references)}
+        return references | {f"sketch{k}": s for k, s in enumerate(self.sketches)}
 
 
 class SigmaProposal:
@@ -117,20 +130,19 @@ class SigmaProposal:
         absurd = np.abs(new_phi[:, diagonal]).max(axis=1) > LARGEST_LOG_SD  # would be singular in float64: stay
         new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
         self.sigma = among(g, unpack(new_phi, p))
-        inverse, new_inverse = np.linalg.inv(s.sigma), np.linalg.inv(self.sigma)
-        mixing = s.sd_mixing[:, g.free]
-        ratio = ratio + log_density(new_phi, own_block(g, new_inverse), mixing)
-        ratio = ratio - log_density(phi, own_block(g, inverse), mixing)
+        self.old_precision, self.precision = inverse(s.sigma), inverse(self.sigma)
+        mixing = s.sd_mixing[g.free].T
+        ratio = ratio + log_density(new_phi, own_block(g, self.precision), mixing)
+        ratio = ratio - log_density(phi, own_block(g, self.old_precision), mixing)
         # log|Sigma| / 2 per item
         self.log_ratio = ratio - g.n_items * (new_phi[:, diagonal] - phi[:, diagonal]).sum(axis=1)
-        self.old_precision, self.precision = inverse, new_inverse
         self.xi = np.empty_like(s.xi)
         self.ll = np.empty((g.n_items, LANES))
 
 
-def own_block(g: GroupLayout, sigma: npt.NDArray[np.floating]) -> Array:
-    """The part of Sigma, or of its inverse, that speaks of the items' own coordinates."""
-    return np.ascontiguousarray(sigma[:, g.free[:, None], g.free], dtype=np.float64)
+def own_block(g: GroupLayout, sigma: Array) -> Array:
+    """The part of Sigma (p, p, LANES), or of its inverse, that speaks of the items' own coordinates, lane by lane."""
+    return by_lane(sigma[g.free[:, None], g.free])
 
 
 def pack(sigma: Array) -> Array:

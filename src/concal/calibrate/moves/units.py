@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -11,8 +11,10 @@ import numpy.typing as npt
 from concal.calibrate import kernels
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.matrices import inverse, symmetric
 from concal.calibrate.moments import MomentSums
 from concal.calibrate.moves.link import prior_precision
+from concal.calibrate.saving import Saved
 from concal.calibrate.state import State, jacobian, kernel_parameters, pin
 from concal.calibrate.workers import Workers
 
@@ -62,6 +64,13 @@ class Responses:
             total -= 0.5 * precision * (x[lo:hi, m] - mean) ** 2
 
 
+class AbilitySums(NamedTuple):
+    """Sums over each population's examinees: of theta (populations, D, LANES), of theta theta' (..., D, D, LANES)."""
+
+    first: npt.NDArray[np.float64]
+    second: npt.NDArray[np.float64]
+
+
 class UnitSteps:
     """The unit steps of one layout, with their scratch memory and acceptance counts."""
 
@@ -77,7 +86,7 @@ class UnitSteps:
     def persons(self, state: State, *, climbing: bool = False) -> None:
         """Move every examinee's abilities."""
         pop, D = self.layout.population, self.layout.D
-        prior = kernels.Priors(np.ascontiguousarray(np.moveaxis(np.linalg.inv(state.R), 1, 3)), pop, state.mu, pop)
+        prior = kernels.Priors(inverse(state.R), pop, state.mu, pop)
         how = kernels.Step(climbing, False, self.seed, state.sweep, PERSON_STREAM)
         rows = 1 + D + D * (D + 1) // 2
 
@@ -151,12 +160,11 @@ class UnitSteps:
         g, s = self.layout.groups[k], state.groups[k]
         if g.guide is not None:
             return kernels.Priors(prior_precision(g, state.link[g.dim]), self.own[k], s.mean, self.own[k])
-        return self.prior_under(k, np.linalg.inv(s.sigma), s.mean)
+        return self.prior_under(k, inverse(s.sigma), s.mean)
 
-    def prior_under(self, k: int, precision: npt.NDArray[np.floating], mean: npt.NDArray[np.float64]) -> kernels.Priors:
-        """Priors of a group's items with this Sigma^-1 (LANES, p, p) and these means."""
-        lanes_last = np.ascontiguousarray(np.moveaxis(precision, 0, 2))[None]
-        return kernels.Priors(lanes_last, self.zero[k], mean, self.own[k])
+    def prior_under(self, k: int, precision: npt.NDArray[np.float64], mean: npt.NDArray[np.float64]) -> kernels.Priors:
+        """Priors of a group's items with this Sigma^-1 (p, p, LANES) and these means."""
+        return kernels.Priors(precision[None], self.zero[k], mean, self.own[k])
 
     def parameters(self, xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, npt.NDArray[np.float32]]:
         """Kernel parameters of whole groups, by group index."""
@@ -177,8 +185,8 @@ class UnitSteps:
         for k, par in self.parameters({k: s.xi for k, s in enumerate(state.groups)}).items():
             state.groups[k].par = par
 
-    def sums(self, state: State) -> npt.NDArray[np.float64]:
-        """Sums of theta and theta theta' by population, (populations, D + D(D+1)/2, LANES), added in a fixed order."""
+    def sums(self, state: State) -> AbilitySums:
+        """Sums over each population's examinees, added in a fixed order."""
         D = self.layout.D
         shape = (len(self.layout.populations), D + D * (D + 1) // 2, LANES)
 
@@ -187,11 +195,20 @@ class UnitSteps:
             kernels.ability_sums(state.theta, self.layout.population, part, *chunk)
             return part
 
-        return np.sum(self.workers.map(step, self.layout.person_chunks), axis=0)
+        rows = np.sum(self.workers.map(step, self.layout.person_chunks), axis=0)
+        return AbilitySums(rows[:, :D], symmetric(rows[:, D:], D))
 
     def rescale(self, state: State, scale: npt.NDArray[np.float64], shift: npt.NDArray[np.float64]) -> None:
         """Move all abilities to scale theta + shift."""
         self.workers.map(lambda chunk: kernels.rescale(state.theta, scale, shift, *chunk), self.layout.person_chunks)
+
+    def save(self) -> Saved:
+        """See `concal.calibrate.saving.Part`."""
+        return {f"accepted{k}": counts for k, counts in enumerate(self.item_accepted)}
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibrate.saving.Part`."""
+        self.item_accepted = [saved[f"accepted{k}"] for k in range(len(self.item_accepted))]
 
     def forget_acceptance(self) -> None:
         """Start counting anew."""

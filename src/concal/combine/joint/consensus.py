@@ -177,9 +177,9 @@ def _start(
         xi = np.ascontiguousarray(centre[:, :, None] + noise)
         beta = np.linalg.inv(g.design.to_user) @ group.population.beta
         beta = np.repeat(beta[:, :, None], LANES, axis=2)
-        sigma = np.repeat(group.population.sigma[None], LANES, axis=0)
+        sigma = np.repeat(group.population.sigma[:, :, None], LANES, axis=2)
         mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(xi.shape)
-        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((LANES, g.p)), mean, kernel_parameters(g, xi))
+        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi))
         for c in g.model.shared:
             s.beta[0, c] += np.sqrt(group.population.beta_covariance[c, c]) * rng.standard_normal(LANES)
         pin(g, s)

@@ -22,6 +22,7 @@ from concal import metric
 from concal.calibrate import kernels
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
+from concal.calibrate.matrices import by_lane, inverse, lanes_last
 from concal.calibrate.moves.population import MU_VARIANCE, NU
 from concal.calibrate.state import GroupState
 from concal.calibrate.workers import Workers
@@ -223,9 +224,9 @@ def _population_density(g: GroupLayout, s: GroupState, tau: float, log_s: Array)
     """A group's terms along log s: hyperpriors of beta and Sigma, and the volume of beta and Sigma."""
     k, p = g.design.X.shape[1], g.free.size
     e = np.exp(log_s)
-    inverse = NU / s.sd_mixing[:, 0] * np.linalg.inv(s.sigma)[:, 0, 0]
+    against = NU / s.sd_mixing[0] * inverse(s.sigma)[0, 0]
     value = (k + (p + 1) - (NU + 2 * p)) * log_s - 0.5 * tau * (s.beta[:, 0] ** 2).sum(axis=0) * e * e
-    return np.asarray(value - inverse / (e * e) - 0.5 * tau * (s.beta[0, 1] - log_s) ** 2)
+    return np.asarray(value - against / (e * e) - 0.5 * tau * (s.beta[0, 1] - log_s) ** 2)
 
 
 def _carry(g: GroupLayout, group: GroupState, s: Array, shift: Array, workers: Workers) -> None:
@@ -235,4 +236,4 @@ def _carry(g: GroupLayout, group: GroupState, s: Array, shift: Array, workers: W
     for values in (group.beta, group.beta_mean):
         metric.move_rows(values[:1], s, shift)
         metric.move_rows(values[1:], s, np.zeros(LANES), slopes=False)
-    group.sigma[:] = metric.move_item_covariance(group.sigma, s)
+    group.sigma = lanes_last(metric.move_item_covariance(by_lane(group.sigma), s))

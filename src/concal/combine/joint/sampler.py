@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.matrices import by_lane
 from concal.calibrate.moves.population import draw_group
 from concal.calibrate.moves.shared import move_shared
 from concal.calibrate.moves.sigma import SigmaMove
@@ -168,7 +169,7 @@ class JointTrace:
         row: list[Array] = [np.moveaxis(state.links, -1, 0)]
         self.workers.map(lambda task: self._add(state, *task), self.blocks)
         for k, s in enumerate(state.groups):
-            row += [np.moveaxis(s.beta, -1, 0).copy(), np.moveaxis(s.beta_mean, -1, 0).copy(), s.sigma.copy()]
+            row += [np.moveaxis(s.beta, -1, 0).copy(), np.moveaxis(s.beta_mean, -1, 0).copy(), by_lane(s.sigma)]
             if self.keep_every and len(self.kept[k]) * LANES < self.keep and self.sweeps % self.keep_every == 0:
                 self.kept[k].append(np.moveaxis(s.xi, -1, 0).astype(np.float32))
         row[0] = row[0].copy()
