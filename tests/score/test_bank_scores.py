@@ -265,3 +265,16 @@ def test_split_items_live_and_on_the_command_line(split_bank, tmp_path):
     past = CliRunner().invoke(app, ["score", str(bank.path), str(tmp_path / "rows.csv"), "--period", "P1", "--json"])
     assert json.loads(past.stdout) != json.loads(told.stdout)
     assert "scored as" not in past.stderr
+
+
+def test_covariates_from_the_command_line(bank, responses, tmp_path):
+    responses.write_csv(tmp_path / "responses.csv")
+    ids = responses["person_id"].unique(maintain_order=True)
+    pl.DataFrame({"person_id": ids, "hours": np.arange(ids.len()) % 7}).write_csv(tmp_path / "persons.csv")
+    asked = ["score", str(bank.path), str(tmp_path / "responses.csv"), "--covariates", str(tmp_path / "persons.csv")]
+    assert CliRunner().invoke(app, asked).exit_code == 2
+    to = tmp_path / "values.parquet"
+    done = CliRunner().invoke(app, [*asked, "--plausible-values", "2", "--to", str(to)])
+    assert done.exit_code == 0, done.output
+    values = bank.plausible_values(responses, 2, covariates=tmp_path / "persons.csv")
+    assert pl.read_parquet(to).equals(values)

@@ -147,6 +147,23 @@ def test_soft_rows_average_over_the_posterior():
             assert got == pytest.approx(exact, rel=0.02, abs=2e-3)
 
 
+@pytest.mark.parametrize("model", MODELS)
+def test_soft_rows_are_the_mean_over_the_points(model):
+    bank = make_bank([model], n_items=5, sd=0.5)
+    _, answered = simulate(bank, 30, 5)
+    rows = LikelihoodRows.of(bank.items, answered)
+    nodes = common_grid(bank.abilities.mean, bank.abilities.covariance).nodes[0]
+    table, g = rows.soft_table(nodes, Workers(1)), bank.items.groups[0]
+    points = posterior_points(g.mean, g.covariance)
+    n = points.shape[1]
+    for r in range(0, answered.item.size, 7):
+        for q in (12, 20, 24, 30, 36):
+            at = np.full(n, nodes[0, q])
+            ll = g.model.log_likelihood(np.full(n, answered.score[r]), at, points[answered.item[r]])
+            exact = np.logaddexp.reduce(ll) - np.log(n)
+            assert table[rows.rows[r], q] == pytest.approx(exact, abs=3e-6, rel=1e-6)  # float32, averaged
+
+
 def test_soft_rows_are_made_once(monkeypatch):
     bank = make_bank([("2pl", None), ("gpcm", 4), ("ordered_beta", None)], dimensions=2, sd=0.5)
     _, answered = simulate(bank, 60, 6)

@@ -412,6 +412,7 @@ class Version:
         n: int = 10,
         *,
         per_draw: int = 1,
+        covariates: Table | None = None,
         prior: str | Prior = "all",
         prior_column: str | None = None,
         seed: int = 20264,
@@ -423,13 +424,26 @@ class Version:
 
         Each of the n draws of items and links gives `per_draw` sets; `concal.score.pool` pools statistics over them,
         and with two or more sets per draw says how much of their variance is due to items and links.
+
+        Parameters
+        ----------
+        responses, prior, prior_column, period, unknown, wide
+            As in `score`.
+        n, per_draw, seed
+            Draws of items and links, sets at each, and the random stream.
+        covariates
+            Path or data frame with a row per examinee: person_id and the variables later analyses will use. They make
+            the prior then: a regression of abilities on them, estimated from these responses. Without it, regressions
+            on variables the prior does not contain are attenuated.
         """
         options = ScoreOptions(prior=prior, seed=seed)
-        request = ScoreRequest(options, wide, prior_column, unknown, period, n, per_draw)
+        request = ScoreRequest(options, wide, prior_column, unknown, period, n, per_draw, covariates)
         return request.table(self.scoring(), responses)[0]
 
-    def scorer(self, *, items: Literal["mean", "soft"] = "mean", prior: str | Prior = "all") -> Scorer:
+    def scorer(self, *, items: Literal["mean", "soft"] = "soft", prior: str | Prior = "all") -> Scorer:
         """What scores one examinee at a time, for live use: loaded once, pinned to this version, safe in threads.
+
+        Its scores are those of `score` with the same items and prior.
 
         Examples
         --------

@@ -64,6 +64,10 @@ def score(
         int | None, typer.Option("--plausible-values", metavar="K", help="Write K plausible values each instead.")
     ] = None,
     per_draw: Annotated[int, typer.Option("--per-draw", help="Plausible values per draw of the items.")] = 1,
+    covariates: Annotated[
+        Path | None,
+        typer.Option("--covariates", metavar="FILE", help="Person variables plausible values are conditioned on."),
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of plausible values.")] = 20264,
     wide: Annotated[bool, typer.Option("--wide", help="One column per item.")] = False,
     full: FullOption = False,
@@ -78,6 +82,10 @@ def score(
     from concal.bank.exchange.scores import ScoreRequest, score_file
     from concal.score.score import ScoreOptions
 
+    if covariates is not None and plausible_values is None:
+        raise typer.BadParameter(
+            "covariates condition plausible values; add --plausible-values K", param_hint="--covariates"
+        )
     options = ScoreOptions(method.value, items.value if items else None, prior, draws, seed)
     request = ScoreRequest(
         options,
@@ -87,6 +95,7 @@ def score(
         period=period,
         plausible_values=plausible_values,
         per_draw=per_draw,
+        covariates=covariates,
     )
     version = open_version(bank, at)
     ready = version.scoring(joint=options.level == "draws" or plausible_values is not None)

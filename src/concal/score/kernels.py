@@ -14,7 +14,9 @@ import numpy as np
 
 from concal import compiler
 from concal.compiler import LANES, call_factored, call_terms, inlined, kernel
+from concal.response import arithmetic
 
+splat: Any = compiler.splat
 put: Any = compiler.put  # numba gives them their signatures
 row: Any = compiler.row
 prefetch: Any = compiler.prefetch
@@ -57,6 +59,16 @@ def quick_exp(x: float) -> float:
 
 
 @kernel
+def peak(values: Any) -> int:
+    """Where a vector is largest."""
+    best = 0
+    for q in range(1, values.shape[0]):
+        if values[q] > values[best]:
+            best = q
+    return best
+
+
+@kernel
 def log_rows(tag: Any, par: Any, which: Any, y: Any, nodes: Any, out: Any, lo: int, hi: int) -> None:
     """Log-likelihood of rows lo..hi at the nodes: row j is score y[j] on the item with parameters par[which[j]]."""
     for j in range(lo, hi):
@@ -67,24 +79,30 @@ def log_rows(tag: Any, par: Any, which: Any, y: Any, nodes: Any, out: Any, lo: i
 
 
 @kernel
-def soft_rows(tag: Any, par: Any, which: Any, y: Any, nodes: Any, out: Any, lo: int, hi: int) -> None:
-    """Log of the likelihood averaged over the points par[which[j], r] of the item's posterior.
+def soft_rows(tag: Any, par: Any, blocks: int, which: Any, y: Any, nodes: Any, out: Any, lo: int, hi: int) -> None:
+    """Log of the likelihood averaged over the points of the item's posterior: lanes of float32, `blocks` for an item.
 
-    The models leave their logarithm to us: the average is of f exp(l), and one logarithm serves all points.
+    `par` (items * blocks, parameters, LANES). The models leave their logarithm to us: the average is of f exp(l), and
+    one logarithm serves all points. The points' rounding errors, 2e-7 each, cancel in their average.
     """
-    points = par.shape[1]
-    log_part, factor = np.empty(points), np.empty(points)
+    log_part, factor = np.empty((blocks, LANES), np.float32), np.empty((blocks, LANES), np.float32)
+    flat, sums = log_part.reshape(blocks * LANES), np.empty((1, LANES), np.float32)
     for j in range(lo, hi):
-        item = which[j]
+        first, score = which[j] * blocks, splat(y[j])
         for k in range(nodes.shape[0]):
-            top, total = -np.inf, 0.0
-            for r in range(points):
-                eta = par[item, r, 0] * (nodes[k] - par[item, r, 1])
-                log_part[r], factor[r], _, _ = call_factored(tag, y[j], eta, par[item, r])
-                top = max(top, log_part[r])
-            for r in range(points):
-                total += factor[r] * quick_exp(max(log_part[r] - top, -700.0))
-            out[j, k] = top + math.log(total / points)
+            node = splat(nodes[k])
+            for b in range(blocks):
+                at = first + b
+                eta = row(par, (at, 0)) * (node - row(par, (at, 1)))
+                part, f, _, _ = call_factored(tag, score, eta, (par, at))
+                put(log_part, (b,), part)
+                put(factor, (b,), f)
+            top = flat[peak(flat)]
+            total = splat(0.0)
+            for b in range(blocks):
+                total = total + row(factor, (b,)) * arithmetic.exp(row(log_part, (b,)) - splat(top))
+            put(sums, (0,), total)
+            out[j, k] = top + math.log(sums.sum() / (blocks * LANES))
 
 
 @kernel
@@ -104,12 +122,14 @@ def response_terms(
 
 
 @kernel
-def add_rows(table: Any, dim: Any, rows: Any, first: int, last: int, out: Any) -> None:
-    """Sums of an examinee's rows by dimension: out (D, Q), Q a multiple of LANES."""
+def add_rows(table: Any, dim: Any, rows: Any, first: int, last: int, tilt: Any, nodes: Any, out: Any) -> None:
+    """Sums of an examinee's rows by dimension, on top of tilt (D,) times nodes (D, Q): out (D, Q), whole lanes."""
     blocks = table.shape[1] // LANES
     wide = table.reshape(table.shape[0], blocks, LANES)
     sums = out.reshape(out.shape[0], blocks, LANES)
-    out[:] = 0.0
+    for k in range(out.shape[0]):
+        for q in range(out.shape[1]):
+            out[k, q] = tilt[k] * nodes[k, q]
     for r in range(first, last):
         ahead = rows[min(r + AHEAD, last - 1)]
         for b in range(blocks):
@@ -118,16 +138,6 @@ def add_rows(table: Any, dim: Any, rows: Any, first: int, last: int, out: Any) -
         k = dim[j]
         for b in range(blocks):
             put(sums, (k, b), row(sums, (k, b)) + row(wide, (j, b)))
-
-
-@kernel
-def peak(values: Any) -> int:
-    """Where a vector is largest."""
-    best = 0
-    for q in range(1, values.shape[0]):
-        if values[q] > values[best]:
-            best = q
-    return best
 
 
 @kernel
@@ -177,8 +187,8 @@ def occupied(values: Any) -> Any:
 
 @kernel
 def moments(
-    table: Any, dim: Any, rows: Any, start: Any, group: Any, prior: Any, margin: Any, first: Any, rest: Any, mean: Any,
-    second: Any, log_marginal: Any, lo: int, hi: int,
+    table: Any, dim: Any, rows: Any, start: Any, group: Any, tilt: Any, nodes: Any, prior: Any, margin: Any, first: Any,
+    rest: Any, mean: Any, second: Any, log_marginal: Any, lo: int, hi: int,
 ) -> None:  # fmt: skip
     """Posterior moments of examinees lo..hi.
 
@@ -190,6 +200,8 @@ def moments(
         Rows of an examinee's responses: rows[start[i]:start[i + 1]].
     group : (persons,), prior : (groups, Q, rest), margin : (groups, D, Q)
         Which prior; its weights on the grid, and the logs of its margins.
+    tilt : (persons, D), nodes : (groups, D, Q)
+        The prior of an examinee is the group's times exp(tilt'theta): a normal one with another mean.
     first : (groups, Q), rest : (groups, D - 1, rest)
         Nodes of the first dimension, and of the others over the rest of the grid, which is a multiple of LANES long
         (filled up with nodes of no weight).
@@ -205,7 +217,7 @@ def moments(
     wide = prior.reshape(prior.shape[0], Q, blocks, LANES)
     for i in range(lo, hi):
         g = group[i]
-        add_rows(table, dim, rows, start[i], start[i + 1], L)
+        add_rows(table, dim, rows, start[i], start[i + 1], tilt[i], nodes[g], L)
         centre = first[g, peak(L[0])]  # moments about the likelihood's largest value keep their digits
         logs = likelihoods(L, margin[g], scratch)
         rest_products(L, c)
@@ -261,16 +273,17 @@ def moments(
 def peaks(table: Any, dim: Any, rows: Any, start: Any, mode: Any, lo: int, hi: int) -> None:
     """Nodes where the likelihood of examinees lo..hi is largest: mode (persons, D)."""
     L = np.empty((mode.shape[1], table.shape[1]))
+    level = np.zeros(L.shape)
     for i in range(lo, hi):
-        add_rows(table, dim, rows, start[i], start[i + 1], L)
+        add_rows(table, dim, rows, start[i], start[i + 1], level[:, 0], level, L)
         for k in range(mode.shape[1]):
             mode[i, k] = peak(L[k])
 
 
 @kernel
 def pick(
-    table: Any, dim: Any, rows: Any, start: Any, group: Any, prior: Any, margin: Any, uniform: Any, node: Any, lo: int,
-    hi: int,
+    table: Any, dim: Any, rows: Any, start: Any, group: Any, tilt: Any, nodes: Any, prior: Any, margin: Any,
+    uniform: Any, node: Any, lo: int, hi: int,
 ) -> None:  # fmt: skip
     """A cell of the grid drawn from the posterior of examinees lo..hi: node (persons, 2), in the first and the rest.
 
@@ -279,8 +292,8 @@ def pick(
     D, Q, R = margin.shape[1], table.shape[1], prior.shape[2]
     L, c, mass = np.empty((D, Q)), np.empty(R), np.empty(Q)
     for i in range(lo, hi):
-        add_rows(table, dim, rows, start[i], start[i + 1], L)
         g = group[i]
+        add_rows(table, dim, rows, start[i], start[i + 1], tilt[i], nodes[g], L)
         likelihoods(L, margin[g], mass)
         rest_products(L, c)
         total = 0.0

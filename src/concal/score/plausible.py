@@ -20,7 +20,8 @@ from scipy.special import ndtri
 
 from concal.score import kernels
 from concal.score.estimate import Estimator
-from concal.score.posterior import PERSONS, Integrand, Moments, misfits, posterior
+from concal.score.grid import Grid
+from concal.score.posterior import PERSONS, Target, misfits, posterior
 from concal.score.rows import Answered, LikelihoodRows
 
 Array = npt.NDArray[np.float64]
@@ -52,41 +53,33 @@ def plausible_values(
     rows = LikelihoodRows.of(estimator.items, answered)
     for k, s in enumerate(estimator.draws):
         target = estimator.target_of_draw(int(s), group)
-        found = posterior(estimator.items, rows, answered, target, estimator.grid, estimator.workers)
-        yield _draw(estimator, rows, answered, group, target.on(estimator.grid, rows), found, keys, k)
+        yield draw_abilities(estimator, rows, answered, target, estimator.grid, keys, k)
 
 
-def _draw(
-    estimator: Estimator, rows: LikelihoodRows, answered: Answered, group: npt.NDArray[np.int32], f: Integrand,
-    found: Moments, keys: Keys, k: int,
-) -> Array:  # fmt: skip
+def draw_abilities(
+    estimator: Estimator, rows: LikelihoodRows, answered: Answered, target: Target, grid: Grid, keys: Keys, stream: int
+) -> Array:
+    """Abilities (persons, D) drawn from their posteriors; the same keys and stream give the same numbers."""
+    found = posterior(estimator.items, rows, answered, target, grid, estimator.workers)
+    f, tilt = target.on(grid, rows), target.tilts
     n, D = found.mean.shape
-    u = uniforms(keys, k, 2 + D)
+    u = uniforms(keys, stream, 2 + D)
     node = np.empty((n, 2), np.int64)
 
     def work(lo: int) -> None:
         kernels.pick(
-            f.table,
-            rows.dim,
-            rows.rows,
-            answered.start,
-            group,
-            f.prior,
-            f.margin,
-            u[:, :2],
-            node,
-            lo,
-            min(lo + PERSONS, n),
-        )
+            f.table, rows.dim, rows.rows, answered.start, target.group, tilt, grid.nodes, f.prior, f.margin, u[:, :2],
+            node, lo, min(lo + PERSONS, n),
+        )  # fmt: skip
 
     estimator.workers.map(work, range(0, n, PERSONS))
     at = np.empty((n, D))
-    at[:, 0] = f.grid.first[0, node[:, 0]]
-    at[:, 1:] = f.grid.rest[0][:, node[:, 1]].T
-    spacing = f.grid.spacing[0]
+    at[:, 0] = grid.first[0, node[:, 0]]
+    at[:, 1:] = grid.rest[0][:, node[:, 1]].T
+    spacing = grid.spacing[0]
     jittered = at + (u[:, 2:] - 0.5) * spacing - found.mean
     root = np.linalg.cholesky(found.covariance)
     wider = np.linalg.cholesky(found.covariance + np.diag(spacing**2 / 12.0))
-    narrow = misfits(found, f.grid)
+    narrow = misfits(found, grid)
     z = np.where(narrow[:, None], ndtri(u[:, 2:]), np.linalg.solve(wider, jittered[..., None])[..., 0])
     return np.asarray(found.mean + np.einsum("ikl,il->ik", root, z))

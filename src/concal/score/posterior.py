@@ -75,18 +75,16 @@ class Integrand:
     margin: Array
 
 
-def integrate(
-    rows: LikelihoodRows, answered: Answered, group: npt.NDArray[np.int32], f: Integrand, workers: Workers
-) -> Moments:
+def integrate(rows: LikelihoodRows, answered: Answered, of: Target, f: Integrand, workers: Workers) -> Moments:
     """Moments on one grid."""
-    n, D = answered.n_persons, f.grid.nodes.shape[1]
+    tilt, n, D = of.tilts, answered.n_persons, f.grid.nodes.shape[1]
     mean, second = np.empty((n, D)), np.empty((n, D, D))
     log_marginal = np.empty(n)
 
     def work(lo: int) -> None:
         kernels.moments(
-            f.table, rows.dim, rows.rows, answered.start, group, f.prior, f.margin, f.grid.first, f.grid.rest, mean,
-            second, log_marginal, lo, min(lo + PERSONS, n),
+            f.table, rows.dim, rows.rows, answered.start, of.group, tilt, f.grid.nodes, f.prior, f.margin, f.grid.first,
+            f.grid.rest, mean, second, log_marginal, lo, min(lo + PERSONS, n),
         )  # fmt: skip
 
     with np.errstate(all="ignore"):
@@ -123,12 +121,24 @@ class Target:
     mean : (groups, D), covariance : (groups, D, D)
     rows_at
         The table of some rows at nodes (D, Q).
+    tilt : (persons, D) or None
+        An examinee's prior is their group's times exp(tilt'theta): N(mean + covariance tilt, covariance).
     """
 
     group: npt.NDArray[np.int32]
     mean: Array
     covariance: Array
     rows_at: Callable[[LikelihoodRows, Array], Array]
+    tilt: Array | None = None
+
+    @property
+    def tilts(self) -> Array:
+        """(persons, D), zero where no prior is tilted."""
+        return np.zeros((self.group.size, self.mean.shape[1])) if self.tilt is None else self.tilt
+
+    def of(self, persons: Index) -> Target:
+        """Of some examinees."""
+        return replace(self, group=self.group[persons], tilt=None if self.tilt is None else self.tilt[persons])
 
     def on(self, grid: Grid, rows: LikelihoodRows) -> Integrand:
         """What is integrated on a common grid."""
@@ -140,7 +150,7 @@ def posterior(
     items: ScoringItems, rows: LikelihoodRows, answered: Answered, target: Target, grid: Grid, workers: Workers
 ) -> Moments:
     """Moments of all examinees: on the common grid, on finer or wider ones, and the last few on grids of their own."""
-    found = integrate(rows, answered, target.group, target.on(grid, rows), workers)
+    found = integrate(rows, answered, target, target.on(grid, rows), workers)
     left = np.flatnonzero(misfits(found, grid))
     better = found.of(left)
     while left.size > FEW:
@@ -149,8 +159,8 @@ def posterior(
         if next_grid is None:
             break
         grid, some = next_grid, answered.of(left)
-        part, own = LikelihoodRows.of(items, some), replace(target, group=target.group[left])
-        better = integrate(part, some, own.group, own.on(grid, part), workers)
+        part, own = LikelihoodRows.of(items, some), target.of(left)
+        better = integrate(part, some, own, own.on(grid, part), workers)
         found.put(left, better)
         bad = misfits(better, grid)
         left, better = left[bad], better.of(bad)
@@ -165,13 +175,14 @@ def _own_grid(
     """One examinee on a grid that follows the posterior: eight SDs to either side of the mean found last."""
     one = answered.of(np.array([person]))
     rows, g = LikelihoodRows.of(items, one), target.group[person : person + 1]
-    own = replace(target, group=np.zeros(1, np.int32), mean=target.mean[g], covariance=target.covariance[g])
+    own = target.of(np.array([person]))
+    own = replace(own, group=np.zeros(1, np.int32), mean=target.mean[g], covariance=target.covariance[g])
     prior_sd = np.sqrt(np.diagonal(own.covariance[0]))
     centre, sd = found.mean[person], np.sqrt(np.maximum(found.variance[person], (1e-4 * prior_sd) ** 2))
     for _ in range(ROUNDS):
         nodes = np.linspace(centre - OWN_REACH * sd, centre + OWN_REACH * sd, OWN_NODES, axis=1)
         grid = Grid.of_nodes(nodes[None])
-        better = integrate(rows, one, own.group, own.on(grid, rows), workers)
+        better = integrate(rows, one, own, own.on(grid, rows), workers)
         if not misfits(better, grid)[0]:
             break
         centre = better.mean[0]

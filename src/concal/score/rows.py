@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.kernels import LANES
 from concal.calibrate.workers import Workers
 from concal.score import kernels
 from concal.score.items import GroupItems, ScoringItems, posterior_points
@@ -186,13 +187,21 @@ def _soft_block(rows: GroupRows, nodes: Array, out: Array) -> Callable[[int], No
         hi = min(lo + BLOCK // 8, rows.items.size)
         items = rows.items[lo:hi]
         points = posterior_points(rows.group.mean[items], rows.group.covariance[items])
-        par = np.ascontiguousarray(rows.group.model.kernel_parameters(points))
+        par, blocks = _in_lanes(rows.group.model.kernel_parameters(points))
         own = order[edges[lo] : edges[hi]]
-        values = np.empty((own.size, nodes.size))
-        kernels.soft_rows(rows.group.model.tag, par, rows.which[own] - lo, rows.y[own], nodes, values, 0, own.size)
+        values, n = np.empty((own.size, nodes.size)), own.size
+        kernels.soft_rows(rows.group.model.tag, par, blocks, rows.which[own] - lo, rows.y[own], nodes, values, 0, n)
         out[own] = values
 
     return fill
+
+
+def _in_lanes(par: Array) -> tuple[npt.NDArray[np.float32], int]:
+    """Parameters (items, points, K) as (items * blocks, K, LANES) float32, and the number of blocks."""
+    items, points, K = par.shape
+    blocks = points // LANES
+    lanes = par.reshape(items, blocks, LANES, K).swapaxes(2, 3).astype(np.float32)
+    return np.ascontiguousarray(lanes).reshape(items * blocks, K, LANES), blocks
 
 
 def atom_rows(items: ScoringItems, item: npt.NDArray[np.int32], score: Array) -> Index:

@@ -10,11 +10,14 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.calibrate.workers import Workers, available_cores
+from concal.data.read import Table
 from concal.errors import DataError
+from concal.score.covariates import covariate_matrix
 from concal.score.estimate import Estimator, Level, Method, Variances
 from concal.score.items import INDEPENDENT_DRAWS, ScoringItems
 from concal.score.plausible import person_keys, plausible_values
 from concal.score.prior import Abilities, Prior, Priors, named_priors, priors_of
+from concal.score.regression import conditioned_values
 from concal.score.reporting import reported_scores
 from concal.score.responses import Examinees
 from concal.score.rows import Answered
@@ -132,20 +135,37 @@ def score_examinees(bank: ScoringBank, people: Examinees, options: ScoreOptions)
 
 
 def draw_plausible_values(
-    bank: ScoringBank, people: Examinees, n: int, options: ScoreOptions, *, per_draw: int = 1
+    bank: ScoringBank,
+    people: Examinees,
+    n: int,
+    options: ScoreOptions,
+    *,
+    per_draw: int = 1,
+    covariates: Table | None = None,
 ) -> pl.DataFrame:
-    """Plausible values as a long table: person_id, pv, item_draw, theta_D."""
+    """Plausible values as a long table: person_id, pv, item_draw, theta_D.
+
+    With `covariates` the prior is a regression on them, estimated from these examinees (`concal.score.regression`).
+    """
     check_draws(bank.items, n, "plausible values")
     if per_draw < 1:
         raise DataError(f"per_draw must be at least 1, not {per_draw}")
+    if covariates is not None and (options.prior != "all" or people.prior is not None):
+        raise DataError("covariates make the prior themselves; leave the prior (and its column) out")
+    X = None if covariates is None else covariate_matrix(covariates, people.person_ids, bank.spec.data.person_id)
     priors = examinee_priors(bank, people, options.prior)
     draws = np.repeat(spread_draws(bank.items, n), per_draw)
     workers, frames = Workers(options.threads), []
     keys = person_keys(people.person_ids.to_list(), options.seed)
     try:
         estimator = Estimator(bank.items, priors, "eap", "draws", draws, workers)
-        for lo, hi in chunks(bank.items, people.answered):
-            sets = plausible_values(estimator, people.answered.part(lo, hi), priors.group[lo:hi], keys[lo:hi])
+        for lo, hi in chunks(bank.items, people.answered) if X is None else [(0, keys.size)]:
+            part = people.answered.part(lo, hi)
+            sets = (
+                plausible_values(estimator, part, priors.group[lo:hi], keys[lo:hi])
+                if X is None
+                else conditioned_values(estimator, part, X, keys, options.seed)
+            )
             values = np.stack(list(sets), axis=1)  # (persons, sets, D)
             size = values.shape[:2]
             columns = {f"theta_{d}": values[:, :, k].ravel() for k, d in enumerate(bank.items.dimensions)}

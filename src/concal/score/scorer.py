@@ -57,13 +57,13 @@ class Scorer:
     bank
         What `Version.scoring` gives.
     items
-        "mean" or "soft".
+        "mean" or "soft", as in `Version.score`.
     prior
         The ability distribution: a period's name, "all", or a `Prior`.
     """
 
     def __init__(
-        self, bank: ScoringBank, *, items: Literal["mean", "soft"] = "mean", prior: str | Prior = "all"
+        self, bank: ScoringBank, *, items: Literal["mean", "soft"] = "soft", prior: str | Prior = "all"
     ) -> None:
         if items not in ("mean", "soft"):
             raise DataError(f'a scorer takes items = "mean" or "soft", not {items!r}; score files for draws')
@@ -136,7 +136,7 @@ class Scorer:
         place = atom_rows(items, answered.item, answered.score)
         if (place >= 0).all():
             rows = LikelihoodRows(self._atoms.rows[place], self._atoms.dim, ())
-            found = integrate(rows, answered, self._target.group, self._ready, self._workers)
+            found = integrate(rows, answered, self._target, self._ready, self._workers)
             if not misfits(found, self._grid)[0]:
                 return found
         rows = LikelihoodRows.of(items, answered)

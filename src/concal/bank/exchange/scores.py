@@ -31,7 +31,7 @@ from concal.score.score import ScoreOptions, ScoringBank, draw_plausible_values,
 PIECE = 6_000_000
 """Rows of a piece."""
 LARGE = 512 * 2**20
-"""Bytes of a file that is read piece by piece: as text, ids and all, it takes several times its size in memory."""
+"""Bytes of a text file that is read piece by piece: as text, ids and all, it takes several times its size in memory."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class ScoreRequest:
     plausible_values : int or None
         So many plausible values each instead of scores.
     per_draw : int
+    covariates : table or None
+        Person variables that plausible values are conditioned on.
     """
 
     options: ScoreOptions = field(default_factory=ScoreOptions)
@@ -66,6 +68,7 @@ class ScoreRequest:
     period: str | None = None
     plausible_values: int | None = None
     per_draw: int = 1
+    covariates: Table | None = None
 
     def columns(self, bank: ScoringBank) -> list[str]:
         """Columns a long table needs, the person's first."""
@@ -89,7 +92,9 @@ class ScoreRequest:
         """Scores or plausible values of some examinees."""
         if self.plausible_values is None:
             return score_examinees(bank, people, self.options)
-        return draw_plausible_values(bank, people, self.plausible_values, self.options, per_draw=self.per_draw)
+        return draw_plausible_values(
+            bank, people, self.plausible_values, self.options, per_draw=self.per_draw, covariates=self.covariates
+        )
 
     def table(self, bank: ScoringBank, responses: Table) -> tuple[pl.DataFrame, tuple[str, ...]]:
         """The table of a response table that fits into memory, and what is to be told about it."""
@@ -107,7 +112,8 @@ def score_file(
     if not to.parent.is_dir():
         raise DataError(f"cannot write {str(to)!r}: there is no folder {str(to.parent)!r}")
     with _appearing(to) as out:
-        if request.wide or not _streams(responses, request.columns(bank), large):
+        whole = request.wide or request.covariates is not None  # a regression needs all examinees at once
+        if whole or not _streams(responses, request.columns(bank), large, piece):
             table, warnings = request.table(bank, responses)
             out.write(table)
             return Written(out.rows, warnings)
@@ -168,13 +174,20 @@ def _spread(responses: Path, columns: list[str], folder: Path, piece: int) -> li
     return [paths[k] for k in sorted(writers)]
 
 
-def _streams(path: Path, columns: list[str], large: int) -> bool:
-    """Whether a file is large, and of a kind that can be read piece by piece."""
-    if not path.is_file() or path.stat().st_size <= large:
+def _streams(path: Path, columns: list[str], large: int, piece: int) -> bool:
+    """Whether a file is large, and of a kind that can be read piece by piece.
+
+    A Parquet file says how many rows it has; its bytes say little, ids of thirty million rows may take a hundred MB.
+    """
+    if not path.is_file():
         return False
     if path.suffix.lower() in (".parquet", ".pq"):
-        return set(columns) <= set(pq.ParquetFile(path).schema_arrow.names)
-    if path.suffix.lower() not in (".csv", ".tsv"):
+        try:
+            file = pq.ParquetFile(path)
+        except (pa.ArrowException, OSError):
+            return False  # the reader of whole tables says what is wrong
+        return file.metadata.num_rows > piece and set(columns) <= set(file.schema_arrow.names)
+    if path.stat().st_size <= large or path.suffix.lower() not in (".csv", ".tsv"):
         return False
     with path.open("r", encoding="utf-8-sig", errors="replace", newline="") as file:
         header = next(csv.reader(file, delimiter="\t" if path.suffix.lower() == ".tsv" else ","), [])
