@@ -103,7 +103,7 @@ def run_demo(
     tell
         Called with each line of the story.
     work
-        Called with (stage, share, message) while a period is added.
+        Called with (stage, share, message) while a period is added or the pooled fit runs.
     """
     out = Path(out)
     if out.is_dir() and any(out.iterdir()):
@@ -132,7 +132,7 @@ def run_demo(
         done(period)
         tell(f"  version {update.version} in {seconds[period]:.0f} s; {_anchors(update.link)}")
     tell(f"$ concal evaluate {out / 'bank'} --truth {files['truth']}")
-    evaluation = evaluate_bank(bank, truth=programme.truth.items, tell=lambda text: tell(f"  {text}"))
+    evaluation = evaluate_bank(bank, truth=programme.truth.items, progress=work, tell=lambda text: tell(f"  {text}"))
     done("evaluate")
     report = write_report(bank, out / "report.html")
     done("report")

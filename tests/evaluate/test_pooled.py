@@ -7,6 +7,7 @@ import pytest
 from reported_bank import PERIODS, SPEC, items_table, made_up, make_bank, responses_table, truth
 
 from concal.bank.bank import Bank
+from concal.calibrate.sampler import Progress
 from concal.errors import BankError, ConvergenceError, DataError
 from concal.evaluate import pooled
 from concal.evaluate.pooled import evaluate_bank, fit_pooled
@@ -129,3 +130,17 @@ def test_fit_pooled_counts_returning_examinees_once(monkeypatch):
 def test_nothing_to_fit_is_said():
     with pytest.raises(DataError, match="no period was given"):
         fit_pooled({}, items_table(5), SPEC)
+
+
+def test_the_fit_says_where_it_is(bank):
+    heard = []
+
+    def samples(data, spec, *, progress, **options):
+        progress(Progress("sampling", 300, 600, 10.0, 1.03, 120.0, 30.0))
+        return made_up(data, spec, progress=progress, **options)
+
+    evaluate_bank(
+        bank, methods=("analytic",), calibrator=samples, keep=False, progress=lambda *told: heard.append(told)
+    )
+    assert [(stage, share) for stage, share, _ in heard] == [("pooled fit", 0.5)]
+    assert "sweep 300" in heard[0][2]

@@ -9,6 +9,7 @@ import typer
 
 from concal.cli import views
 from concal.cli.bank import BankArgument
+from concal.cli.progress import shown_progress
 from concal.cli.show import (
     FullOption,
     JsonOption,
@@ -67,15 +68,17 @@ def evaluate(
     if again:
         found = opened.evaluation(name)
     else:
-        found = evaluate_bank(
-            opened,
-            truth=None if truth is None else read_truth(truth),
-            methods=tuple(dict.fromkeys(m.value for m in method)) if method else METHODS,
-            name=name,
-            max_rhat=max_rhat,
-            seed=seed,
-            tell=lambda text: typer.echo(text, err=True),
-        )
+        with shown_progress(not as_json) as report:
+            found = evaluate_bank(
+                opened,
+                truth=None if truth is None else read_truth(truth),
+                methods=tuple(dict.fromkeys(m.value for m in method)) if method else METHODS,
+                name=name,
+                max_rhat=max_rhat,
+                seed=seed,
+                progress=report,
+                tell=lambda text: typer.echo(text, err=True),
+            )
     if to is not None:
         write_evaluation(found, to)
     if as_json:

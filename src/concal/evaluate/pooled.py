@@ -14,6 +14,7 @@ from concal.bank.bank import Bank
 from concal.bank.evaluation import Evaluation
 from concal.bank.store.store import Store
 from concal.bank.update.add import Calibrator
+from concal.bank.update.progress import Clock, Progress
 from concal.bank.update.shelf import Shelf
 from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.result import Calibration, mixture_moments
@@ -119,7 +120,7 @@ def evaluate_bank(
     max_rhat: float = 1.1,
     seed: int | None = None,
     keep: bool = True,
-    progress: Callable[..., None] | None = None,
+    progress: Progress | None = None,
     tell: Tell | None = None,
     calibrator: Calibrator | None = None,
 ) -> Evaluation:
@@ -144,7 +145,7 @@ def evaluate_bank(
     keep : bool
         Keep the result in the bank (a new version, with the same consensus).
     progress : callable, optional
-        Called by the engine, see `concal.calibrate`.
+        Called with ("pooled fit", the share that is done, a message) while the engine samples.
     tell : callable, optional
         Called with a line of text at each step.
     calibrator : Calibrator, optional
@@ -232,7 +233,7 @@ def _consensuses(bank: Bank, methods: Iterable[str]) -> tuple[dict[str, Consensu
 
 
 def _fit(
-    bank: Bank, data: PeriodData, seed: int | None, progress: Callable[..., None] | None, run: Calibrator
+    bank: Bank, data: PeriodData, seed: int | None, progress: Progress | None, run: Calibrator
 ) -> tuple[Calibration, dict[str, Any]]:
     spec = bank.spec
     used = spec.calibration.seed if seed is None else seed
@@ -246,7 +247,7 @@ def _fit(
                 period="pooled",
                 seed=used,
                 checkpoint=shelf.checkpoint,
-                progress=progress,
+                progress=Clock(progress, "pooled fit").engine,
                 resume=True,
             )
     except BaseException:

@@ -76,11 +76,11 @@ class Update:
 
 
 class Clock:
-    """Times the stages and tells the progress callback."""
+    """Times the stages and tells the progress callback; `sampling` is the stage the engine reports of."""
 
-    def __init__(self, progress: Progress | None) -> None:
+    def __init__(self, progress: Progress | None, sampling: str = "calibrate") -> None:
         self.costs: dict[str, Cost] = {}
-        self._progress = progress
+        self._progress, self._sampling = progress, sampling
 
     @contextmanager
     def stage(self, name: str, message: str = "") -> Iterator[None]:
@@ -124,4 +124,4 @@ class Clock:
             if value is not None:
                 notes.append(text.format(value))
         message = ", ".join(notes)
-        self.tell("calibrate", min(sweep / expected, 1.0) if expected else 0.0, message)
+        self.tell(self._sampling, min(sweep / expected, 1.0) if expected else 0.0, message)
