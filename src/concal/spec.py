@@ -106,8 +106,16 @@ class CalibrationSpec(_Section):
         default="population",
         description="Items' priors: the period's own population model, or what the bank knows about them already.",
     )
-    max_rhat: float = Field(default=1.02, gt=1.0, description="Target: R-hat of every population parameter.")
-    min_ess: float = Field(default=400.0, gt=0, description="Target: bulk ESS of every population parameter.")
+    mean_error: float = Field(
+        default=0.05, gt=0, description="Target: Monte Carlo error of 99 % of the items' posterior means, in their SDs."
+    )
+    sd_error: float = Field(default=0.03, gt=0, description="Target: the same of their posterior SDs, relative.")
+    max_rhat: float = Field(default=1.05, gt=1.0, description="Target: R-hat of every population parameter.")
+    min_ess: float | None = Field(
+        default=None,
+        gt=0,
+        description="Target: bulk ESS of every population parameter, in the place of the errors of what is delivered.",
+    )
     max_item_rhat: float = Field(default=1.05, gt=1.0, description="Target: R-hat of items ...")
     item_share: float = Field(default=0.995, gt=0, le=1, description="... for this share of them.")
     max_sweeps: int = Field(default=20_000, ge=100, description="Stop after this many sweeps a chain.")

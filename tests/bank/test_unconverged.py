@@ -62,7 +62,7 @@ def test_it_is_not_committed_and_says_what_and_where(bank: Bank) -> None:
     text = str(caught.value)
     for part in (
         "period 'Q2' has not converged",
-        "largest R-hat 1.930 (target 1.02), smallest bulk ESS 11 (target 400) after 20,000 sweeps",
+        "largest R-hat 1.930 (target 1.05), smallest bulk ESS 11 after 20,000 sweeps",
         "vocabulary: sigma[d,d] R-hat 1.930, ESS 11",
         "group 'vocabulary': 1 of 12 items above R-hat 1.05: 'v03'",
         "--max-sweeps 40000: it goes on where it stopped",

@@ -171,9 +171,10 @@ def test_moment_sums_are_what_a_loop_adds_up(model):
     """Averages of [phi, l, phi phi', phi l'] over the chains in use, l by finite differences in phi."""
     layout, state = period_and_state(model)
     g, s = layout.groups[0], state.groups[0]
-    acc, sums = passed(layout, state), np.zeros((g.n_items, width(g.p)))
+    acc, sums = passed(layout, state), np.zeros((g.n_items, width(g.p), 3))
     for lo, hi in ((0, 5), (5, g.n_items)):
-        kernels.add_moments(g.p, s.xi, acc[lo:hi], 3, sums, lo, hi)
+        kernels.add_moments(g.p, s.xi, acc[lo:hi], sums, lo, hi)
+    sums = sums.sum(axis=2)
     for j in (0, 4, 5, g.n_items - 1):
         expected = np.zeros(sums.shape[1])
         for lane in range(3):

@@ -5,12 +5,14 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from programme import MODELS, simulate_period
 
+from concal.calibrate import trace as trace_module
 from concal.calibrate.period import calibrate_period
 from concal.calibrate.sampler import Sampler
 from concal.data.period import GroupData, PeriodData
@@ -93,11 +95,13 @@ def test_same_seed_same_draws_on_any_number_of_threads(tiny):
 KILLED = """
 import sys
 sys.path.insert(0, {here!r})
+from dataclasses import replace
 from pathlib import Path
 import concal.calibrate.sampler as sampler
 sampler.CHECKPOINT_SECONDS = 0.05
 from programme import simulate_period
 from test_period import spec_for
+from concal.calibrate import trace as trace_module
 from concal.calibrate.period import calibrate_period
 tiny = simulate_period([("g", "reading", ("2pl", None), 20, 10), ("h", "listening", ("gpcm", 3), 12, 6)], 150)[0]
 calibrate_period(tiny, spec_for(tiny), seed=5, checkpoint=Path(sys.argv[1]))
@@ -258,3 +262,35 @@ def test_an_ignored_interrupt_stays_ignored(tiny, tmp_path, sigint):
 
     calibrate_period(tiny, spec_for(tiny), seed=5, progress=press_ctrl_c)
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_changed_features_of_the_same_shape_do_not_go_on_from_a_checkpoint(tmp_path):
+    period = simulate_period([("g", "reading", ("2pl", None), 20, 10)], 100, features=1)[0]
+    checkpoint, spec = tmp_path / "run.npz", spec_for(period)
+
+    def stop(progress):
+        if progress.sweep >= 20:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        calibrate_period(period, spec, seed=1, checkpoint=checkpoint, progress=stop)
+    group = period.groups["g"]
+    other = replace(period, groups={"g": replace(group, X=group.X[::-1])})
+    with pytest.raises(ConvergenceError, match="other data"):
+        calibrate_period(other, spec, seed=1, checkpoint=checkpoint)
+
+
+def test_chains_that_stand_still_are_a_failure(tiny, monkeypatch):
+    """A population parameter that never moves has no R-hat: said, and never taken for converged."""
+    real = trace_module.population_vectors
+
+    def frozen(layout, state):
+        vectors = real(layout, state)
+        vectors[:, 0] = 1.0
+        return vectors
+
+    monkeypatch.setattr(trace_module, "population_vectors", frozen)
+    found = calibrate_period(tiny, spec_for(tiny, max_sweeps=300), seed=1).convergence
+    assert not found.converged
+    assert found.max_rhat_population == np.inf
+    assert any("undefined" in text and "g: beta[1,d]" in text for text in found.warnings)

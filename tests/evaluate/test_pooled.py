@@ -136,7 +136,7 @@ def test_the_fit_says_where_it_is(bank):
     heard = []
 
     def samples(data, spec, *, progress, **options):
-        progress(Progress("sampling", 300, 600, 10.0, 1.03, 120.0, 30.0))
+        progress(Progress("sampling", 300, 600, 10.0, None, (20.0, 30.0)))
         return made_up(data, spec, progress=progress, **options)
 
     evaluate_bank(

@@ -21,7 +21,7 @@ Array = npt.NDArray[np.float64]
 
 
 class MomentSums:
-    """Running sums over sweeps and chains, one array (items, width) per group; see the kernel `add_moments`."""
+    """Running sums over sweeps, one array (items, width, chains) per group; see the kernel `add_moments`."""
 
     def __init__(self, layout: Layout, chains: int) -> None:
         self.layout, self.chains = layout, chains
@@ -30,7 +30,7 @@ class MomentSums:
     def clear(self) -> None:
         """Forget everything."""
         self.count = 0
-        self.sums = [np.zeros((g.n_items, width(g.p))) for g in self.layout.groups]
+        self.sums = [np.zeros((g.n_items, width(g.p), self.chains)) for g in self.layout.groups]
 
     def save(self) -> Saved:
         """See `concal.calibrate.saving.Part`."""
@@ -41,8 +41,8 @@ class MomentSums:
         self.count, self.sums = int(saved["count"]), [saved[f"sums{k}"] for k in range(len(self.sums))]
 
     def means(self) -> list[Array | None]:
-        """Averages, group by group; None while there is nothing."""
-        return [sums / self.count if self.count else None for sums in self.sums]
+        """Averages over sweeps and chains, group by group; None while there is nothing."""
+        return [sums.sum(axis=2) / self.count if self.count else None for sums in self.sums]
 
 
 def width(p: int) -> int:

@@ -10,14 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from concal.calibrate.checkpoint import save_checkpoint
+from concal.calibrate.checkpoint import Checkpoint, save_checkpoint
 from concal.calibrate.diagnostics import diagnose
+from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.fit.period_fit import fit_period
 from concal.calibrate.known import KnownGroup, guide_period
 from concal.calibrate.layout import Layout, lay_out
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws, mixture_moments
 from concal.calibrate.sampler import Report, Sampler, stuck_items
 from concal.calibrate.tables import response_table
+from concal.calibrate.targets import shortfall, worst_rhat
 from concal.calibrate.trace import Trace, population_names
 from concal.calibrate.verdict import enough_items, good_items
 from concal.calibrate.workers import available_cores
@@ -83,18 +85,18 @@ def calibrate_period(
     options = spec.calibration
     layout = lay_out(data)
     used_seed = options.seed if seed is None else seed
-    path = None if checkpoint is None else Path(checkpoint)
+    kept = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(data, spec, used_seed))
     sampler = Sampler(layout, options, used_seed, options.threads or available_cores())
     try:
         with threadpool_limits(1, "blas"):  # the population steps are small: BLAS threads would only get in the way
-            sampler.run(path, progress, resume=resume)
+            sampler.run(kept, progress, resume=resume)
     finally:
         sampler.close()
     result = _result(data, layout, sampler, period or data.period, used_seed)
-    if path is not None and result.convergence.converged:
-        path.unlink(missing_ok=True)
-    elif path is not None:
-        save_checkpoint(path, sampler)
+    if kept is not None and result.convergence.converged:
+        kept.path.unlink(missing_ok=True)
+    elif kept is not None:
+        save_checkpoint(kept, sampler)
     return result
 
 
@@ -102,13 +104,13 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
     trace, options = sampler.trace, sampler.spec
     link = trace.final("link")
     features = {g.name: g.features for g in data.groups.values()}
-    rhat, ess = _population_diagnostics(layout, trace, features)
+    rhat, ess = _population_diagnostics(layout, trace, features, sampler.threads)
     groups, prior = {}, {}
     centres: dict[str, Array] = {}
     theta_mean, theta_sd = _ability_moments(trace)
     draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), trace.averages.means(), strict=True)
     for k, (g, xi, stored, moments) in enumerate(draws):
-        source, found = data.groups[g.name], diagnose(stored)
+        source, found = data.groups[g.name], diagnose(stored, threads=sampler.threads)
         T = g.design.to_user
         centres[g.name] = xi.mean(axis=(0, 1), dtype=np.float64)
         groups[g.name] = GroupDraws(
@@ -144,13 +146,11 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
 
 
 def _population_diagnostics(
-    layout: Layout, trace: Trace, features: dict[str, tuple[str, ...]]
+    layout: Layout, trace: Trace, features: dict[str, tuple[str, ...]], threads: int
 ) -> tuple[dict[str, float], dict[str, float]]:
     names = population_names(layout, features)
-    found = diagnose(trace.judged(), kinds=("rhat", "ess_bulk"))
-    told = np.isfinite(found.rhat)  # what belongs to the group has no spread to judge
-    kept = [name for name, yes in zip(names, told, strict=True) if yes]
-    return dict(zip(kept, found.rhat[told], strict=True)), dict(zip(kept, found.ess_bulk[told], strict=True))
+    found = diagnose(trace.judged(), kinds=("rhat", "ess_bulk"), threads=threads)
+    return dict(zip(names, found.rhat, strict=True)), dict(zip(names, found.ess_bulk, strict=True))
 
 
 def _convergence(
@@ -160,11 +160,18 @@ def _convergence(
     ess: dict[str, float],
     data: PeriodData,
 ) -> Convergence:
-    options, trace = sampler.spec, sampler.trace
+    options, trace, reached = sampler.spec, sampler.trace, sampler.trace.reached
+    assert reached is not None
     good = {name: good_items(g, options) for name, g in groups.items()}
     warnings = list(data.warnings)
     if sampler.stopped_by is not None:
-        warnings.append(f"stopped at {sampler.stopped_by} before the targets held: {trace.shortfall(options)}")
+        missing = shortfall(reached, options, trace.sweeps)
+        warnings.append(f"stopped at {sampler.stopped_by} before the targets held: {missing}")
+    if undefined := [name for name, value in rhat.items() if np.isnan(value)]:
+        warnings.append(
+            f"R-hat of {len(undefined)} population parameters is undefined, because their chains stand still: "
+            f"{first_few(undefined)}"
+        )
     stuck = stuck_items(sampler)
     if stuck:
         names = [groups[name].item_ids[j] for name, j in stuck]
@@ -184,10 +191,12 @@ def _convergence(
         warmup=sampler.warmup_end,
         thin=trace.thin,
         seconds=sampler.seconds,
-        max_rhat_population=max(rhat.values()),
+        max_rhat_population=worst_rhat(np.array(list(rhat.values()))),
         min_ess_population=min(ess.values()),
         share_items_rhat=float(every.mean()),
         warnings=tuple(warnings),
+        mean_error=reached.error.mean,
+        sd_error=reached.error.sd,
     )
 
 

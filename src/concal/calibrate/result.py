@@ -155,7 +155,8 @@ def mixture_moments(mean: Array, sd: Array, sizes: npt.NDArray[np.int64]) -> tup
 class Convergence:
     """What the run reached.
 
-    `converged` is False when a target was missed; `warnings` then says which and by how much.
+    `converged` is False when a target was missed; `warnings` then says which and by how much. `mean_error` and
+    `sd_error` are Monte Carlo errors of what is delivered (`concal.calibrate.delivered`), not known of other engines.
     """
 
     converged: bool
@@ -167,6 +168,8 @@ class Convergence:
     min_ess_population: float
     share_items_rhat: float  # share of items with R-hat below the item target
     warnings: tuple[str, ...] = ()
+    mean_error: float = float("nan")
+    sd_error: float = float("nan")
 
 
 @shown

@@ -8,39 +8,39 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
-from concal.calibrate.checkpoint import load_checkpoint, save_checkpoint
+from concal.calibrate.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from concal.calibrate.layout import Layout
 from concal.calibrate.saving import Part, Saved, load_parts, save_parts
 from concal.calibrate.state import initial_state
 from concal.calibrate.sweep import NEWTON_START, Sweep
+from concal.calibrate.targets import Reached
 from concal.calibrate.trace import Trace
 from concal.calibrate.workers import Workers
 from concal.spec import CalibrationSpec
 
 WARMUP = 200
-FIRST_BLOCK = 250
 FEWEST_SWEEPS = 20  # sampled even when a limit cuts the warm-up short
 CHECKPOINT_SECONDS = 60.0
+LOST_AT_MOST = 0.2
+"""Share of a run's time since its last checkpoint: a long run writes less often, and what a crash costs stays small."""
 
 
 @dataclass(frozen=True)
 class Progress:
     """What a progress display shows.
 
-    `remaining` is an estimate in seconds, None while nothing can be said.
+    `remaining` is a range in seconds; it has no upper end while nothing is known about how the chains mix.
     """
 
     phase: str
     sweep: int
     expected_sweeps: int
     sweeps_per_second: float
-    worst_rhat: float | None
-    min_ess: float | None
-    remaining: float | None
+    reached: Reached | None
+    remaining: tuple[float, float | None]
 
 
 Report = Callable[[Progress], None]
@@ -54,7 +54,7 @@ class Sampler:
     """Chains of one layout; `run` goes on until the targets hold or a limit is reached."""
 
     def __init__(self, layout: Layout, spec: CalibrationSpec, seed: int, threads: int) -> None:
-        self.layout, self.spec, self.seed = layout, spec, seed
+        self.layout, self.spec, self.seed, self.threads = layout, spec, seed, threads
         self.workers = Workers(threads)
         self.moves = Sweep(layout, spec.tau, seed, self.workers)
         self.state = initial_state(layout, seed)
@@ -86,15 +86,15 @@ class Sampler:
         moments = self.trace.averages if self.trace.sweeps else None
         self.moves.run(self.state, adapting=adapting, moments=moments)
 
-    def run(self, checkpoint: Path | None = None, report: Report | None = None, *, resume: bool = True) -> bool:
+    def run(self, checkpoint: Checkpoint | None = None, report: Report | None = None, *, resume: bool = True) -> bool:
         """Sample; True when all targets hold. An interrupted run leaves its checkpoint behind."""
-        if checkpoint is not None and resume and checkpoint.exists():
+        if checkpoint is not None and resume and checkpoint.path.exists():
             load_checkpoint(checkpoint, self)
             self._finish_warmup()
         with at_sweep_ends() as interrupted:
             return self._run(checkpoint, report, interrupted)
 
-    def _run(self, checkpoint: Path | None, report: Report | None, interrupted: Callable[[], bool]) -> bool:
+    def _run(self, checkpoint: Checkpoint | None, report: Report | None, interrupted: Callable[[], bool]) -> bool:
         started, saved, whole = time.monotonic() - self.seconds, time.monotonic(), True
         try:
             while True:
@@ -109,7 +109,7 @@ class Sampler:
                 whole = True
                 now = time.monotonic()
                 self.seconds = now - started
-                if checkpoint is not None and now - saved > CHECKPOINT_SECONDS:
+                if checkpoint is not None and now - saved > max(CHECKPOINT_SECONDS, LOST_AT_MOST * self.seconds):
                     save_checkpoint(checkpoint, self)
                     saved = time.monotonic()
                 if report is not None and (self.state.sweep % 10 == 0 or self.state.sweep < 5):
@@ -136,7 +136,7 @@ class Sampler:
     @property
     def converged(self) -> bool:
         """Whether every target held at the last check."""
-        return self.trace.converged
+        return self.trace.reached is not None and self.trace.reached.converged
 
     def _limit(self) -> str | None:
         """The option that ends the run now, if any."""
@@ -147,13 +147,13 @@ class Sampler:
     def _done(self, limit: str | None) -> bool:
         """Check the targets; prolong the warm-up when the chains had not met, else plan the next check."""
         trace, spec = self.trace, self.spec
-        trace.check(spec)
-        if trace.converged:
+        reached = trace.look(spec, self.threads)
+        if reached.converged:
             return True
         if limit:
             self.stopped_by = limit
             return True
-        if trace.max_rhat > 1.1 and trace.sweeps >= 2 * self.warmup_end:
+        if reached.max_rhat > 1.1 and trace.sweeps >= 2 * self.warmup_end:
             # Chains that mix slowly have a large R-hat at first; after twice the warm-up they had not met in it: what
             # was sampled becomes warm-up.
             self.warmup_end = self.state.sweep + 1
@@ -166,16 +166,15 @@ class Sampler:
         sweep, trace = self.state.sweep, self.trace
         speed = sweep / max(self.seconds, 1e-9)
         warm = sweep < self.warmup_end
-        expected = self.warmup_end + (FIRST_BLOCK if warm else trace.expected(self.spec))
-        known = not warm and trace.checked
+        low, high = (self.warmup_end + n if n is not None else None for n in trace.forecast.range(trace.next_check))
+        assert low is not None
         return Progress(
             "start" if sweep <= NEWTON_START else "warm-up" if warm else "sampling",
             sweep,
-            expected,
+            high or low,
             speed,
-            trace.max_rhat if known else None,
-            trace.min_ess if known else None,
-            max(expected - sweep, 0) / speed if sweep > NEWTON_START else None,
+            trace.reached if not warm else None,
+            (max(low - sweep, 0) / speed, None if high is None else max(high - sweep, 0) / speed),
         )
 
 

@@ -1,4 +1,4 @@
-"""What the sampler keeps: every sweep of the population parameters, thinned draws of everything else."""
+"""What the sampler keeps: draws evenly spaced over the sweeps, and sums over all of them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate import kernels
-from concal.calibrate.diagnostics import diagnose
+from concal.calibrate.evenly import Evenly
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.matrices import lower
@@ -14,11 +14,13 @@ from concal.calibrate.moments import MomentSums
 from concal.calibrate.moves.units import AbilitySums, UnitSteps
 from concal.calibrate.saving import Part, Saved, SavedFields, load_parts, save_parts
 from concal.calibrate.state import State
-from concal.calibrate.verdict import enough_items
+from concal.calibrate.targets import Forecast, Reached, look, stretch
 from concal.spec import CalibrationSpec
 
 Array = npt.NDArray[np.float64]
 FEWEST_STORED = 100
+POPULATION_ROOM = 2000
+"""Draws of the population parameters a chain keeps for its diagnostics: ESS up to thousands can be told."""
 
 
 class Trace(SavedFields):
@@ -32,7 +34,6 @@ class Trace(SavedFields):
 
     saved_fields = (
         "sweeps", "thin", "kept", "next_check", "ability_total", "ability_square", "ability_count",
-        "max_rhat", "min_ess", "item_share", "checked", "converged",
     )  # fmt: skip
 
     def __init__(self, layout: Layout, spec: CalibrationSpec) -> None:
@@ -47,14 +48,14 @@ class Trace(SavedFields):
         room, C = 2 * self.per_chain, self.chains
         self.sweeps, self.thin, self.kept = 0, 1, 0
         self.next_check = self.per_chain
-        self.population: list[Array] = []
+        self.population = Evenly(POPULATION_ROOM)
         self.xi = [np.empty((room, g.n_items, g.p, C), np.float32) for g in self.layout.groups]
         self.draws: dict[str, Array] = {}
         self.ability_total = np.zeros((self.layout.n_persons, self.layout.D))
         self.ability_square = np.zeros((self.layout.n_persons, self.layout.D))
         self.ability_count = 0
-        self.max_rhat, self.min_ess, self.item_share = np.inf, 0.0, 0.0
-        self.checked = self.converged = False
+        self.reached: Reached | None = None
+        self.forecast = Forecast()
         self.averages.clear()
 
     @property
@@ -66,7 +67,7 @@ class Trace(SavedFields):
         """Keep what this sweep gives."""
         self.sweeps += 1
         C = self.chains
-        self.population.append(population_vectors(self.layout, state)[:, :C].copy())
+        self.population.add(population_vectors(self.layout, state)[:, :C].copy())
         if self.sweeps % self.thin:
             return
         if self.kept == 2 * self.per_chain:
@@ -95,46 +96,17 @@ class Trace(SavedFields):
             store[:half] = store[1 : self.kept : 2].copy()
         self.kept, self.thin = half, 2 * self.thin
 
-    def check(self, spec: CalibrationSpec) -> None:
-        """Look at R-hat and ESS of the population parameters, then of the items."""
-        found = diagnose(self.judged(), kinds=("rhat", "ess_bulk"))
-        self.max_rhat, self.min_ess = float(np.nanmax(found.rhat)), float(np.nanmin(found.ess_bulk))
-        self.checked = True
-        self.converged = self.max_rhat <= spec.max_rhat and self.min_ess >= spec.min_ess and self.kept >= self.per_chain
-        if self.converged:
-            worst = [diagnose(xi, kinds=("rhat",)).rhat.max(axis=1) for xi in self.stored_xi()]
-            good = np.concatenate(worst) <= spec.max_item_rhat
-            self.item_share = float(good.mean()) if good.size else 1.0
-            self.converged = enough_items(good, spec)
+    def look(self, spec: CalibrationSpec, threads: int | None = None) -> Reached:
+        """Judge what was sampled."""
+        self.reached = look(self, spec, threads)
+        return self.reached
 
     def plan_next(self, spec: CalibrationSpec) -> None:
-        """Next check when the targets can be expected to hold, at most twice as far as now."""
-        self.next_check = int(self.sweeps * min(2.0, max(1.15, 1.05 * self._stretch(spec))))
-
-    def _stretch(self, spec: CalibrationSpec) -> float:
-        """How many times longer the run must be, from what is missing now (R-hat - 1 falls like 1 / length)."""
-        by_ess = spec.min_ess / max(self.min_ess, 1.0)
-        by_rhat = (self.max_rhat - 1.0) / (spec.max_rhat - 1.0)
-        return max(by_ess, by_rhat, self.per_chain / max(self.kept, 1))
-
-    def expected(self, spec: CalibrationSpec) -> int:
-        """Sweeps sampling is expected to need in all."""
-        if not self.checked:
-            return self.next_check
-        return max(self.next_check, int(self.sweeps * min(self._stretch(spec), 50.0)))
-
-    def shortfall(self, spec: CalibrationSpec) -> str:
-        """What is missing, in words."""
-        population_held = self.max_rhat <= spec.max_rhat and self.min_ess >= spec.min_ess
-        items = (
-            f", {self.item_share:.1%} of the items within R-hat {spec.max_item_rhat} (target {spec.item_share:.1%})"
-            if population_held and self.kept >= self.per_chain  # looked at only then
-            else ""
-        )
-        return (
-            f"largest population R-hat {self.max_rhat:.3f} (target {spec.max_rhat}), smallest population bulk ESS "
-            f"{self.min_ess:.0f} (target {spec.min_ess:.0f}){items} after {self.sweeps} sweeps a chain"
-        )
+        """Next look when the targets may hold, at most twice as far as now."""
+        assert self.reached is not None
+        self.forecast.add(self.sweeps, self.reached, spec)
+        missing = max(stretch(self.reached, spec), self.per_chain / max(self.kept, 1))
+        self.next_check = int(self.sweeps * min(2.0, max(1.15, 1.05 * missing)))
 
     def selection(self) -> npt.NDArray[np.intp]:
         """Which kept draws the result takes: the wanted number, evenly spaced up to the last."""
@@ -142,8 +114,8 @@ class Trace(SavedFields):
         return self.kept - 1 - ((np.arange(n)[::-1] * self.kept) // max(n, 1))
 
     def judged(self) -> Array:
-        """(chain, sweep, parameter): population parameters of every sweep, named by `population_names`."""
-        return np.moveaxis(np.stack(self.population), -1, 0)
+        """(chain, draw, parameter): population parameters, evenly spaced over the sweeps; see `population_names`."""
+        return np.moveaxis(np.stack(self.population.values), -1, 0)
 
     def stored_xi(self) -> list[npt.NDArray[np.float32]]:
         """Per group (chain, draw, item, parameter): every stored draw, what convergence is judged on."""
@@ -162,13 +134,12 @@ class Trace(SavedFields):
         """See `concal.calibrate.saving.Part`."""
         stores = {f"xi{k}": xi for k, xi in enumerate(self.xi)} | {f"draws/{n}": v for n, v in self.draws.items()}
         kept = {name: store[: self.kept] for name, store in stores.items()}
-        return super().save() | kept | {"population": np.array(self.population)} | save_parts(self._parts())
+        return super().save() | kept | save_parts(self._parts())
 
     def load(self, saved: Saved) -> None:
         """See `concal.calibrate.saving.Part`."""
         super().load(saved)
         load_parts(self._parts(), saved)
-        self.population = list(saved["population"])
         for k, store in enumerate(self.xi):
             store[: self.kept] = saved[f"xi{k}"]
         for name in saved:
@@ -177,7 +148,7 @@ class Trace(SavedFields):
                 room[: self.kept] = saved[name]
 
     def _parts(self) -> dict[str, Part]:
-        return {"averages": self.averages}
+        return {"averages": self.averages, "population": self.population}
 
 
 def population_vectors(layout: Layout, state: State) -> Array:
@@ -187,7 +158,7 @@ def population_vectors(layout: Layout, state: State) -> Array:
         if g.guide is not None:
             continue  # its coefficients only describe the items
         parts.append(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(-1, LANES))
-        parts.append(s.sigma[lower(g.p)])
+        parts.append(s.sigma[g.free[:, None], g.free][lower(g.free.size)])
     D = layout.D
     if D > 1:
         parts.append(state.R[0][lower(D, -1)])
@@ -206,7 +177,8 @@ def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> li
             continue
         parameters = g.model.parameters
         names += [f"{g.name}: beta[{f},{p}]" for f in features[g.name] for p in parameters]
-        names += [f"{g.name}: sigma[{parameters[i]},{parameters[j]}]" for i in range(g.p) for j in range(i + 1)]
+        own = [parameters[c] for c in g.free]  # what belongs to the group has no spread
+        names += [f"{g.name}: sigma[{own[i]},{own[j]}]" for i in range(len(own)) for j in range(i + 1)]
     D, dims = layout.D, layout.dimensions
     if D > 1:
         names += [f"correlation[{dims[i]},{dims[j]}]" for i in range(D) for j in range(i)]

@@ -34,10 +34,16 @@ def unconverged_text(calibration: Calibration, spec: CalibrationSpec) -> str:
     reached = calibration.convergence
     own = calibration.engine.startswith("concal")
     lines = [f"period {calibration.period!r} has not converged, so it is not put into the bank"]
-    if np.isfinite(reached.max_rhat_population):
+    if not np.isnan(reached.max_rhat_population):
+        target = "" if spec.min_ess is None else f" (target {spec.min_ess:.0f})"
         lines.append(
             f"population: largest R-hat {reached.max_rhat_population:.3f} (target {spec.max_rhat}), smallest bulk ESS "
-            f"{reached.min_ess_population:.0f} (target {spec.min_ess:.0f}) after {reached.sweeps:,} sweeps a chain"
+            f"{reached.min_ess_population:.0f}{target} after {reached.sweeps:,} sweeps a chain"
+        )
+    if spec.min_ess is None and not np.isnan(reached.mean_error):
+        lines.append(
+            f"items: Monte Carlo error of posterior means {reached.mean_error:.1%} of an SD (target "
+            f"{spec.mean_error:.0%}), of SDs {reached.sd_error:.1%} (target {spec.sd_error:.0%})"
         )
     if worst := _worst_parameters(calibration, spec):
         lines.append(f"worst: {'; '.join(worst)}")
@@ -66,7 +72,7 @@ def _worst_parameters(calibration: Calibration, spec: CalibrationSpec) -> list[s
         (rhat, group.population_ess.get(name, np.nan), f"{group.name}: {name}")
         for group in calibration.groups.values()
         for name, rhat in group.population_rhat.items()
-        if not (rhat <= spec.max_rhat and group.population_ess.get(name, np.inf) >= spec.min_ess)
+        if not (rhat <= spec.max_rhat and group.population_ess.get(name, np.inf) >= (spec.min_ess or 0.0))
     ]
     missed.sort(key=lambda entry: (-np.nan_to_num(entry[0], nan=np.inf), entry[1]))
     return [f"{name} R-hat {rhat:.3f}, ESS {ess:.0f}" for rhat, ess, name in missed[:WORST]]

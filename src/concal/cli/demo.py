@@ -48,8 +48,6 @@ def demo(
         typer.echo(
             "The quick programme is small and stops at looser targets; `concal demo` without --quick is the real one."
         )
-    else:
-        typer.echo("The demonstration samples to half of the default number of effective draws.")
     steps = [{"step": step, "seconds": seconds} for step, seconds in made.seconds.items()]
     print_view(pl.DataFrame(steps), views.STEPS)
     total = sum(made.seconds.values())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -14,6 +14,9 @@ from concal.combine.result import Consensus
 from concal.cost import Cost, measure_cost
 from concal.link.result import Link
 from concal.shown import doubts, shown
+
+if TYPE_CHECKING:
+    from concal.calibrate.sampler import Progress as Sampling
 
 Progress = Callable[[str, float, str], None]
 """Called with the stage, the share of it that is done, and a message."""
@@ -110,18 +113,18 @@ class Clock:
         if self._progress is not None:
             self._progress(stage, share, message)
 
-    def engine(self, report: Any) -> None:
+    def engine(self, report: Sampling) -> None:
         """What the engine reports while it samples (`concal.calibrate.sampler.Progress`)."""
-        sweep, expected = getattr(report, "sweep", 0), getattr(report, "expected_sweeps", 0)
-        notes = [f"{getattr(report, 'phase', '')}, sweep {sweep} of about {expected}"]
-        for name, text in (
-            ("sweeps_per_second", "{:.1f} sweeps/s"),
-            ("worst_rhat", "worst R-hat {:.3f}"),
-            ("min_ess", "smallest ESS {:.0f}"),
-            ("remaining", "about {:.0f} s left"),
-        ):
-            value = getattr(report, name, None)
-            if value is not None:
-                notes.append(text.format(value))
-        message = ", ".join(notes)
-        self.tell(self._sampling, min(sweep / expected, 1.0) if expected else 0.0, message)
+        sweep, expected, reached = report.sweep, report.expected_sweeps, report.reached
+        notes = [f"{report.phase}, sweep {sweep}", f"{report.sweeps_per_second:.1f} sweeps/s"]
+        if reached is not None:
+            notes.append(f"worst R-hat {reached.max_rhat:.3f}, error {reached.error.mean:.1%} of an SD")
+        notes.append(_time_left(*report.remaining))
+        self.tell(self._sampling, min(sweep / expected, 1.0) if expected else 0.0, ", ".join(notes))
+
+
+def _time_left(low: float, high: float | None) -> str:
+    """A range of seconds, in words that promise no more than is known."""
+    if high is None:
+        return f"at least {low:.0f} s left"
+    return f"about {high:.0f} s left" if high - low < max(5.0, 0.2 * high) else f"{low:.0f} to {high:.0f} s left"

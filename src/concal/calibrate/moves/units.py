@@ -131,7 +131,7 @@ class UnitSteps:
             acc = accumulators(g, hi - lo)
             self.likelihood.accumulate(state, k, s.xi, s.par, jacobians[k], acc, lo, hi)
             if moments is not None:
-                kernels.add_moments(g.p, s.xi, acc, moments.chains, moments.sums[k], lo, hi)
+                kernels.add_moments(g.p, s.xi, acc, moments.sums[k], lo, hi)
             kernels.propose(
                 g.p, s.xi, acc, priors[k], proposal[k][lo:hi], forward[k][lo:hi], self.item_ll[k], how[k], lo, hi
             )
