@@ -286,7 +286,7 @@ def test_chains_that_stand_still_are_a_failure(tiny, monkeypatch):
 
     def frozen(layout, state):
         vectors = real(layout, state)
-        vectors[:, 0] = 1.0
+        vectors[0] = 1.0
         return vectors
 
     monkeypatch.setattr(trace_module, "population_vectors", frozen)
