@@ -41,6 +41,7 @@ lint: setup
 
 docs: setup
 	$(BIN)/python -m sphinx -W --keep-going -b html docs docs/_build/html
+	$(BIN)/python docs/check_links.py docs/_build/html
 
 bench: setup
 	$(BIN)/python benchmarks/run_all.py
