@@ -23,16 +23,22 @@ from concal.bank.bank import Bank
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import FileEntry, parse_json
 from concal.bank.store.store import Store
+from concal.bank.tables.calibration import read_calibration
 from concal.bank.update import cluster as clusters
-from concal.bank.update.job import _read_data, do_job, stop_job, write_job
+from concal.bank.update import travel
+from concal.bank.update.job import do_job, stop_job, write_job
+from concal.bank.update.job_data import read_data
+from concal.bank.update.shelf import finished_on
 from concal.calibrate.known import guide_period
+from concal.calibrate.period import calibrate_period
 from concal.calibrate.sampler import Stopped
 from concal.data.check import check_period
-from concal.errors import BankError, DataError
+from concal.errors import BankError, ConvergenceError, DataError
+from concal.evaluate.pooled import evaluate_bank
 from concal.spec import Spec
 
 from . import test_shards
-from .places import Place
+from .places import Place, copy_bank
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
 
 distributed = pytest.importorskip("distributed", reason="needs concal[dask]")
@@ -114,7 +120,7 @@ def test_a_job_holds_everything_a_calibration_depends_on(tmp_path: Path) -> None
         folder = bank._store.work / name
         content = parse_json((folder / "job.json").read_bytes(), "job")
         entries = {key: FileEntry.model_validate(entry) for key, entry in content["files"].items()}
-        same(_read_data(FolderReader(Store.open(folder), entries)), given)
+        same(read_data(FolderReader(Store.open(folder), entries)), given)
 
 
 def test_a_job_that_is_called_off_ends_and_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,6 +144,7 @@ def test_backfill_gives_what_adding_one_by_one_gives(
     told: list[str] = []
     with monkeypatch.context() as nothing_here:
         nothing_here.setattr("concal.calibrate.period.calibrate_period", never)  # all of it happens in jobs
+        nothing_here.setattr("concal.bank.update.link_periods.link_period", never)
         done = bank.backfill(
             manifest,
             accept_unconverged=True,
@@ -145,11 +152,88 @@ def test_backfill_gives_what_adding_one_by_one_gives(
             progress=lambda stage, share, message: told.append(stage),
         )
     assert [update.period for update in done] == ["Q1", "Q2", "Q3"]
-    assert {"calibrate Q1", "calibrate Q2", "calibrate Q3"} <= set(told)
+    assert {"calibrate Q1", "calibrate Q2", "calibrate Q3", "link Q2", "link Q3"} <= set(told)
     equal_banks(bank, one_by_one)
-    assert not [name for name in os.listdir(bank._store.work) if name.startswith(("job-", "calibration-"))]
+    assert not [n for n in os.listdir(bank._store.work) if n.startswith(("job-", "calibration-", "link-"))]
+    assert [file.name for file in bank._store.objects.files("work") if not file.name.startswith("work/fate")] == []
     assert bank.backfill(manifest) == []
     assert bank.verify().ok
+
+
+def test_a_checkpoint_on_object_storage_goes_to_the_next_machine(
+    bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = check_period(responses_table("Q1"), items_table(), QUICK, period="Q1").data
+    whole = calibrate_period(data, QUICK, seed=7)
+    store = Bank.create(bucket, QUICK)._store
+    name = write_job(store, data, QUICK, 7)
+    with monkeypatch.context() as first:  # reports every ten sweeps, saves at once, is killed at sweep 60
+        first.setenv("CONCAL_CACHE", str(tmp_path / "first"))
+        first.setattr("concal.calibrate.sampler.CHECKPOINT_SECONDS", -1.0)
+        first.setattr(travel, "SHARE", 1.0)
+
+        def killed(share: float, message: str) -> None:
+            if "sweep 60 " in message:
+                raise MemoryError
+
+        with pytest.raises(MemoryError):
+            do_job(bucket, name, killed)
+    monkeypatch.setenv("CONCAL_CACHE", str(tmp_path / "second"))
+    told: list[int] = []
+    shelf = do_job(bucket, name, lambda share, message: told.append(int(message.split("sweep ")[1].split(" of")[0])))
+    assert told[0] == 60, "the sweep after the last one that was saved and reported"
+    there = Store.open(bucket)
+    left = [f.name for f in there.objects.files("work") if f.name.endswith("checkpoint.npz")]
+    assert bool(left) != whole.convergence.converged, "kept where more sweeps may be asked for"
+    folder = there.work / shelf
+    found = read_calibration(FolderReader(Store.open(folder), finished_on(folder)))  # type: ignore[arg-type]
+    for group in whole.groups:
+        np.testing.assert_array_equal(found.groups[group].xi, whole.groups[group].xi)
+
+
+def test_putting_checkpoints_takes_a_bounded_share_of_the_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, put = [0.0], []
+
+    class Slow:
+        has_lock = False
+
+        def put(self, name: str, content: Path) -> None:
+            put.append(now[0])
+            now[0] += 3.0
+
+    class Bench:
+        objects = Slow()
+
+    monkeypatch.setattr(travel.time, "monotonic", lambda: now[0])
+    travelling = travel.TravellingCheckpoint(Bench(), tmp_path)  # type: ignore[arg-type]
+    travelling.send()
+    assert put == [], "there is none yet"
+    for second in range(600):
+        travelling.path.write_bytes(bytes(second))
+        os.utime(travelling.path, ns=(second, second))
+        travelling.send()
+        now[0] += 1.0
+    assert len(put) >= 2
+    assert 3.0 * len(put) <= 0.06 * now[0]
+    sent = len(put)
+    travelling.path.write_bytes(b"last")
+    travelling.send(now=True)
+    travelling.send(now=True)
+    assert len(put) == sent + 1, "the same one is not put twice"
+
+
+def test_a_backlog_stops_at_an_unconverged_period_and_does_not_calibrate_it_again(
+    tmp_path: Path, client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = files_of(tmp_path / "files", ("Q1", "Q2"))
+    bank = Bank.create(tmp_path / "bank", long_run(100))
+    with pytest.raises(ConvergenceError, match=r"Q1.* has not converged"):
+        bank.backfill(manifest, cluster=client)
+    assert bank.version == 0
+    monkeypatch.setattr("concal.bank.update.job.calibrate_period", never)
+    with pytest.raises(ConvergenceError, match=r"Q1.* has not converged"):
+        bank.backfill(manifest, cluster=client)
+    assert len(bank.backfill(manifest, cluster=client, accept_unconverged=True)) == 2
 
 
 def test_backfill_without_a_cluster_goes_on_where_it_was(tmp_path: Path, one_by_one: Bank) -> None:
@@ -173,6 +257,23 @@ def test_add_on_a_cluster_is_the_same_to_the_bit(tmp_path: Path, client: Any, on
     mine, theirs = bank.calibration("Q1"), one_by_one.calibration("Q1")
     for name, group in mine.groups.items():
         np.testing.assert_array_equal(group.xi, theirs.groups[name].xi)
+
+
+def test_an_evaluation_on_a_cluster_is_the_same_to_the_bit(one_by_one: Bank, tmp_path: Path, client: Any) -> None:
+    bank = Bank(copy_bank(Path(one_by_one.path), tmp_path / "bank"))
+    here = evaluate_bank(bank, methods=("analytic",), keep=False)
+    told: list[str] = []
+    there = evaluate_bank(
+        bank,
+        methods=("analytic",),
+        keep=False,
+        cluster=client,
+        progress=lambda stage, share, message: told.append(stage),
+    )
+    assert "pooled fit" in told
+    for name, frame in here.frames().items():
+        assert frame.equals(there.frames()[name]), name
+    assert os.listdir(bank._store.work) == []
 
 
 def test_shards_on_a_cluster_are_the_same_to_the_bit(tmp_path: Path, client: Any) -> None:

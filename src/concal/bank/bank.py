@@ -20,6 +20,7 @@ from concal.bank.update.add import Calibrator
 from concal.bank.update.backfill import Row, backfill, read_backlog
 from concal.bank.update.check import check
 from concal.bank.update.cluster import Cluster
+from concal.bank.update.link_periods import Made
 from concal.bank.update.progress import Progress, Update
 from concal.bank.update.reporting import Rules, set_reporting
 from concal.bank.update.spec import with_consensus, write_spec
@@ -209,17 +210,28 @@ class Bank(Version):
             As in `add`.
         """
 
-        def one(row: Row) -> Update:
-            return self.add(
+        def one(row: Row, links: Made) -> Update:
+            done = add.add(
+                self._store,
+                self.spec,
                 row.period,
                 row.responses,
                 row.items,
+                spec=None,
+                wide=False,
+                replace=False,
                 keep_responses=keep_responses,
+                seed=None,
                 reason=reason,
+                resume=True,
                 progress=progress,
-                accept_unconverged=accept_unconverged,
+                calibrator=None,
                 cluster=cluster,
+                accept_unconverged=accept_unconverged,
+                max_sweeps=None,
+                links=links,
             )
+            return self._moved(done)
 
         return backfill(self._store, read_backlog(manifest), one, cluster=cluster, progress=progress)
 

@@ -50,3 +50,12 @@ def load_checkpoint(checkpoint: Checkpoint, sampler: Sampler) -> None:
             "delete it to start over"
         )
     sampler.load(found)
+
+
+def sweeps_saved(path: Path) -> int:
+    """How far the run was that left a checkpoint, in sweeps; -1 where there is none that can be read."""
+    try:
+        with np.load(path, allow_pickle=False) as saved:
+            return int(saved["state/sweep"])
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
+        return -1

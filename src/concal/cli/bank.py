@@ -24,7 +24,7 @@ AtOption = Annotated[
 PeriodArgument = Annotated[str, typer.Argument(metavar="PERIOD", help="Name of the period, e.g. 2026Q1.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
 SchedulerOption = Annotated[
-    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Calibrate on the Dask cluster of this scheduler.")
+    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster of this scheduler.")
 ]
 AcceptOption = Annotated[
     bool, typer.Option("--accept-unconverged", help="Take a period whose chains missed their targets, and mark it.")

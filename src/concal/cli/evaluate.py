@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.bank import BankArgument
+from concal.cli.bank import BankArgument, SchedulerOption
 from concal.cli.progress import shown_progress
 from concal.cli.show import (
     FullOption,
@@ -45,6 +45,7 @@ def evaluate(
     name: Annotated[str, typer.Option("--name", help="Under which the bank keeps the evaluation.")] = "pooled",
     max_rhat: Annotated[float, typer.Option("--max-rhat", help="Pairs above it are left out.")] = 1.1,
     seed: Annotated[int | None, typer.Option("--seed", help="Of the pooled fit; default the spec's.")] = None,
+    scheduler: SchedulerOption = None,
     again: Annotated[bool, typer.Option("--show", help="Show the evaluation the bank has; fit nothing.")] = False,
     to: Annotated[
         Path | None,
@@ -68,16 +69,18 @@ def evaluate(
     if again:
         found = opened.evaluation(name)
     else:
+        known = None if truth is None else read_truth(truth)
         with shown_progress(not as_json) as report:
             found = evaluate_bank(
                 opened,
-                truth=None if truth is None else read_truth(truth),
+                truth=known,
                 methods=tuple(dict.fromkeys(m.value for m in method)) if method else METHODS,
                 name=name,
                 max_rhat=max_rhat,
                 seed=seed,
                 progress=report,
                 tell=lambda text: typer.echo(text, err=True),
+                cluster=scheduler,
             )
     if to is not None:
         write_evaluation(found, to)

@@ -13,9 +13,14 @@ import polars as pl
 from concal.bank.bank import Bank
 from concal.bank.evaluation import Evaluation
 from concal.bank.store.store import Store
+from concal.bank.tables.calibration import read_calibration
 from concal.bank.update.add import Calibrator
+from concal.bank.update.cluster import Cluster, calibrate_there, check_workers, connected
+from concal.bank.update.job import write_job
+from concal.bank.update.new_period import keep_calibration
 from concal.bank.update.progress import Clock, Progress
 from concal.bank.update.shelf import Shelf
+from concal.bank.update.travel import TravellingCheckpoint, drop_tables
 from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.result import Calibration, mixture_moments
 from concal.combine.result import Consensus
@@ -123,6 +128,7 @@ def evaluate_bank(
     progress: Progress | None = None,
     tell: Tell | None = None,
     calibrator: Calibrator | None = None,
+    cluster: Cluster | None = None,
 ) -> Evaluation:
     """Fit all periods of a bank at once and compare the consensus with it.
 
@@ -150,6 +156,8 @@ def evaluate_bank(
         Called with a line of text at each step.
     calibrator : Calibrator, optional
         What fits instead of concal's engine.
+    cluster : address or distributed.Client, optional
+        A Dask cluster to fit on, see `Bank.add`. The numbers are the same.
     """
     say = tell or (lambda text: None)
     periods, reference = bank.period_names, bank.reference
@@ -160,7 +168,7 @@ def evaluate_bank(
         f"pooled fit of {data.n_responses:,} responses of {data.person_ids.len():,} examinees in {len(periods)} periods"
     )
     consensuses, failed = _consensuses(bank, methods)  # before the fit, which is expensive
-    pooled, cost = _fit(bank, data, seed, progress, calibrator or _engine())
+    pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), calibrator or _engine(), cluster)
     calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
     found = []
     for method, consensus in consensuses.items():
@@ -233,26 +241,36 @@ def _consensuses(bank: Bank, methods: Iterable[str]) -> tuple[dict[str, Consensu
 
 
 def _fit(
-    bank: Bank, data: PeriodData, seed: int | None, progress: Progress | None, run: Calibrator
+    bank: Bank, data: PeriodData, seed: int | None, clock: Clock, run: Calibrator, cluster: Cluster | None
 ) -> tuple[Calibration, dict[str, Any]]:
-    spec = bank.spec
+    spec, store = bank.spec, Store.open(bank.path)
     used = spec.calibration.seed if seed is None else seed
-    identity = fingerprint(data, spec, used, run)
-    shelf = Shelf(Store.open(bank.path), "pooled", identity)
+    shelf = Shelf(store, data.period, fingerprint(data, spec, used, run))
+    travelling = TravellingCheckpoint(store, shelf.folder)
     try:
         with measure_cost() as cost:
-            pooled = run(
-                data,
-                spec,
-                period="pooled",
-                seed=used,
-                checkpoint=shelf.checkpoint,
-                progress=Clock(progress, "pooled fit").engine,
-                resume=True,
-            )
+            if cluster is not None:
+                _fit_elsewhere(store, shelf, data, spec, used, clock, cluster)
+            else:
+                travelling.fetch()
+                fitted = run(
+                    data,
+                    spec,
+                    period=data.period,
+                    seed=used,
+                    checkpoint=shelf.checkpoint,
+                    progress=clock.engine,
+                    resume=True,
+                )
+                keep_calibration(shelf, fitted, spec)
+        files = shelf.finished()
+        if files is None:
+            raise BankError("what was fitted is damaged; run the same command again")
+        pooled = read_calibration(shelf.reader(files))  # wherever it was fitted: the same bits in the same order
     except BaseException:
         shelf.release()
         raise
+    travelling.clear()
     shelf.clear()
     convergence = pooled.convergence
     return pooled, {
@@ -266,6 +284,18 @@ def _fit(
         "pooled_max_rhat": convergence.max_rhat_population,
         "pooled_min_ess": convergence.min_ess_population,
     }
+
+
+def _fit_elsewhere(
+    store: Store, shelf: Shelf, data: PeriodData, spec: Spec, seed: int, clock: Clock, cluster: Cluster
+) -> None:
+    """The pooled fit as a job of a cluster; the worker has the shelf meanwhile."""
+    with connected(cluster) as client:
+        check_workers(client, store)
+        job = write_job(store, data, spec, seed)
+        with shelf.lent():
+            calibrate_there(client, store, {"pooled fit": job}, clock)
+    drop_tables(store, shelf.folder.name)
 
 
 def _without_draws(calibration: Calibration) -> Calibration:

@@ -16,15 +16,17 @@ from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
 from concal.bank.update.acts import Acts
 from concal.bank.update.check import check, refuse_known, refuse_overlap
-from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
-from concal.bank.update.job import fetch_folder, write_job
-from concal.bank.update.new_period import NewPeriod, converged_tables, keep_calibration, new_period
+from concal.bank.update.cluster import Cluster, calibrate_there, check_workers, connected, link_there
+from concal.bank.update.job import write_job
+from concal.bank.update.link_periods import Made
+from concal.bank.update.new_period import NewPeriod, finished_tables, keep_calibration, new_period
 from concal.bank.update.next_version import Change, make_next_version
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import ShardedRun, with_shards
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import merge_specs
+from concal.bank.update.travel import TravellingCheckpoint
 from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.known import guide_period
 from concal.calibrate.result import Calibration
@@ -74,8 +76,9 @@ def add(
     max_sweeps: int | None,
     cluster: Cluster | None = None,
     shards: int | None = None,
+    links: Made | None = None,
 ) -> Update:
-    """Add one period; see `Bank.add`. `seen` is the spec that `spec` was made from."""
+    """Add one period; see `Bank.add`. `seen` is the spec that `spec` was made from, `links` were made ahead."""
     clock = Clock(progress)
     head = store.head()
     with clock.stage("check", f"period {period}"):
@@ -89,12 +92,15 @@ def add(
     shelf = Shelf(store, period, fingerprint(data, used, seed, run))
     if used.calibration.shards > 1:
         run, cluster = ShardedRun(store, run, clock, cluster), None
+    limited, travelling = _within(used, max_sweeps), TravellingCheckpoint(store, shelf.folder)
     try:
         with clock.stage("calibrate"):
-            files, limited = converged_tables(shelf) if resume else None, _within(used, max_sweeps)
+            files = finished_tables(shelf, limited.calibration) if resume else None
             if files is None and cluster is not None:
-                files = _calibrate_elsewhere(store, shelf, data, limited, seed, cluster, clock, resume=resume)
+                files, links = _calibrate_elsewhere(store, head, shelf, data, limited, seed, cluster, clock, resume)
             elif files is None:
+                if resume:
+                    travelling.fetch()
                 with disk_errors(f"calibrating period {period!r}"):
                     calibration = run(
                         data,
@@ -110,31 +116,41 @@ def add(
             new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
             if not accept_unconverged:
                 refuse_unconverged(new.calibration, used.calibration)
-        update = _commit(store, head, new, seen, spec, replace, reason, clock, checked)
+        update = _commit(store, head, new, seen, spec, replace, reason, clock, checked, links)
     except BaseException:
         shelf.release()
         raise
     if isinstance(run, ShardedRun):
         run.clear(data, used, seed)
+    travelling.clear()
     shelf.clear()
     return update
 
 
 def _calibrate_elsewhere(
-    store: Store, shelf: Shelf, data: PeriodData, spec: Spec, seed: int, cluster: Cluster, clock: Clock, *, resume: bool
-) -> dict[str, FileEntry]:
-    """Calibrate on a cluster; the worker has the shelf meanwhile."""
+    store: Store,
+    head: Snapshot,
+    shelf: Shelf,
+    data: PeriodData,
+    spec: Spec,
+    seed: int,
+    cluster: Cluster,
+    clock: Clock,
+    resume: bool,
+) -> tuple[dict[str, FileEntry], Made]:
+    """Calibrate and link on a cluster; the worker has the shelf meanwhile."""
     with connected(cluster) as client:
         check_workers(client, store)
-        jobs = {data.period: write_job(store, data, spec, seed, resume=resume)}
+        job = write_job(store, data, spec, seed, resume=resume)
         with shelf.lent():
-            run_jobs(client, store, jobs, clock)
-            fetch_folder(store, shelf.folder.name)
-    files = shelf.finished()
-    if files is None:
-        raise BankError(f"period {data.period!r}: what the cluster calibrated is damaged; run the same command again")
-    clear_jobs(store, jobs)
-    return files
+            calibrate_there(client, store, {f"calibrate {data.period}": job}, clock)
+        files = shelf.finished()
+        if files is None:
+            raise BankError(
+                f"period {data.period!r}: what the cluster calibrated is damaged; run the same command again"
+            )
+        links = link_there(client, store, head, spec, {data.period: shelf.folder.name}, clock)
+    return files, links
 
 
 def add_calibration(
@@ -174,6 +190,7 @@ def _commit(
     reason: str,
     clock: Clock,
     checked: CheckedPeriod | None = None,
+    links: Made | None = None,
 ) -> Update:
     """Put a calibrated period into the bank; `start` is the head it was checked against."""
 
@@ -188,7 +205,7 @@ def _commit(
         merged = merge_specs(seen, spec, head_spec)
         return Change(f"{verb} {new.name}", merged, {**head.periods, new.name: entry})
 
-    made = make_next_version(store, contribute, reason=reason, clock=clock, new=new)
+    made = make_next_version(store, contribute, reason=reason, clock=clock, new=new, links=links)
     assert made.link is not None
     assert made.consensus is not None
     convergence = new.calibration.convergence

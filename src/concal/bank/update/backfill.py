@@ -1,4 +1,4 @@
-"""A backlog of periods: checked in order, calibrated side by side, then added in order.
+"""A backlog of periods: checked in order, calibrated and linked side by side, then added in order.
 
 Calibrating ahead only fills the shelves on which `concal.bank.update.add` looks for finished tables: a period is added
 as always, and what is on no shelf is calibrated there and then. So the command can be interrupted at any time and
@@ -13,9 +13,10 @@ from pathlib import Path
 
 from concal.bank.store.store import Store
 from concal.bank.update.check import check_data, refuse_known
-from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
-from concal.bank.update.job import fetch_shelf, write_job
-from concal.bank.update.new_period import converged_tables
+from concal.bank.update.cluster import Cluster, calibrate_there, check_workers, connected, link_there
+from concal.bank.update.job import write_job
+from concal.bank.update.link_periods import Made
+from concal.bank.update.new_period import finished_tables
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import with_shards
@@ -25,9 +26,9 @@ from concal.calibrate.fingerprint import fingerprint
 from concal.data.check import CheckedPeriod
 from concal.data.read import read_table
 from concal.errors import BankError, DataError, first_few
-from concal.spec import Spec
 
-Add = Callable[["Row"], Update]
+Add = Callable[["Row", Made], Update]
+"""Adds a period; with the links that were made ahead, by their keys."""
 
 
 @dataclass(frozen=True)
@@ -66,18 +67,19 @@ def backfill(
     left = [row for row in rows if row.period not in head.periods]
     for row in left:
         refuse_known(head, row.period, replace=False)
+    links: Made = {}
     if cluster is not None and left:
         if spec.calibration.prior == "bank":
             raise BankError(
                 'with [calibration] prior = "bank" a period waits for the ones before it, so a backlog cannot be '
                 "calibrated side by side; run this without a scheduler, or take that option away"
             )
-        _calibrate_ahead(store, left, cluster, clock)
-    return [add(row) for row in left]
+        links = _work_ahead(store, left, cluster, clock)
+    return [add(row, links) for row in left]
 
 
-def _calibrate_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clock) -> None:
-    """Calibrate the periods on the cluster; their tables wait on the shelves."""
+def _work_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clock) -> Made:
+    """Calibrate and link the periods on the cluster; their tables wait on the shelves."""
     head = store.head()
     spec, periods = read_spec(store, head.spec), Periods.of(store, head)
     checked: dict[str, CheckedPeriod] = {}
@@ -86,23 +88,17 @@ def _calibrate_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clo
             checked[row.period] = check_data(
                 periods, head.reference, row.period, row.responses, row.items, spec, wide=False, ahead=checked
             )
+    jobs, shelves = {}, {}
     with connected(cluster) as client:
         check_workers(client, store)
-        jobs = {}
         for period, found in checked.items():
             used = with_shards(found.data, spec, None)
-            if used.calibration.shards == 1 and not _on_shelf(store, found, used):  # else side by side within a period
-                jobs[period] = write_job(store, found.data, used, used.calibration.seed)
-        run_jobs(client, store, jobs, clock)
-    for period, name in jobs.items():
-        fetch_shelf(store, period, name.removeprefix("job-"))
-    clear_jobs(store, jobs)
-
-
-def _on_shelf(store: Store, found: CheckedPeriod, spec: Spec) -> bool:
-    """Whether an earlier run calibrated it to the end."""
-    shelf = Shelf(store, found.data.period, fingerprint(found.data, spec, spec.calibration.seed))
-    try:
-        return converged_tables(shelf) is not None
-    finally:
-        shelf.release()
+            if used.calibration.shards > 1:  # side by side within the period, when its turn comes
+                continue
+            shelf = Shelf(store, period, fingerprint(found.data, used, used.calibration.seed))
+            shelves[period] = shelf.folder.name
+            if finished_tables(shelf, used.calibration) is None:
+                jobs[f"calibrate {period}"] = write_job(store, found.data, used, used.calibration.seed)
+            shelf.release()
+        calibrate_there(client, store, jobs, clock)
+        return link_there(client, store, head, spec, shelves, clock)

@@ -15,11 +15,16 @@ from pathlib import Path
 from typing import Any
 
 import concal
+from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
-from concal.bank.update.job import clear_job, do_job, stop_job
+from concal.bank.update.job import do_job, stop_job
+from concal.bank.update.link_job import LINK, do_link, read_links, write_links
+from concal.bank.update.link_periods import Made
 from concal.bank.update.progress import Clock
+from concal.bank.update.travel import clear_folders, drop_tables, fetch_folder
 from concal.calibrate.fingerprint import ENGINE
 from concal.errors import BankError, first_few
+from concal.spec import Spec
 
 CONNECT_SECONDS = 10
 """For the scheduler to answer, and for the first worker to appear."""
@@ -99,8 +104,31 @@ def _reason(answer: Any) -> str:
     return str(answer["storage"])
 
 
-def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -> None:
-    """Do jobs side by side, all of them, or an error when one fails for good.
+def calibrate_there(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -> None:
+    """Calibrate side by side, and copy the finished tables to their shelves on this machine."""
+    for shelf in run_jobs(client, store, jobs, clock).values():
+        fetch_folder(store, shelf)
+    clear_folders(store, list(jobs.values()))
+
+
+def link_there(client: Any, store: Store, head: Snapshot, spec: Spec, shelves: Mapping[str, str], clock: Clock) -> Made:
+    """Link periods on shelves side by side, as far as the reference alone does; the links by their keys.
+
+    Afterwards the shelves are on this machine alone.
+    """
+    names = [*head.ordered_periods(), *(period for period in shelves if period not in head.periods)]
+    reference = spec.bank.reference if spec.bank.reference in names else next(iter(names), None)
+    jobs = write_links(store, head, spec, shelves, reference)
+    run_jobs(client, store, {f"link {period}": name for period, name in jobs.items()}, clock)
+    made = read_links(store, jobs)
+    for shelf in shelves.values():
+        drop_tables(store, shelf)
+    clear_folders(store, list(jobs.values()))
+    return made
+
+
+def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -> dict[str, str]:
+    """Do jobs side by side, all of them, or an error when one fails for good; what each returned.
 
     Parameters
     ----------
@@ -109,7 +137,7 @@ def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -
     store
         The bank's.
     jobs
-        Name of a job (`concal.bank.update.job.write_job`) by what is shown of it.
+        Name of a job (of `concal.bank.update.job` or `concal.bank.update.link_job`) by what is shown of it.
     clock
         Told of each.
     """
@@ -120,6 +148,8 @@ def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -
 
     as_completed: Any = distributed.as_completed
 
+    for label in jobs:
+        clock.tell(label, 0.0, "waits for a worker")
     topic = f"concal-{secrets.token_hex(8)}"
     client.subscribe_topic(topic, lambda event: _show(event, clock))
     place = _text(store.place)
@@ -127,11 +157,12 @@ def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -
         client.submit(_on_worker, place, name, label, topic, key=f"{name}-{secrets.token_hex(4)}", retries=0): label
         for label, name in jobs.items()
     }
+    done: dict[str, str] = {}
     try:
         for future in as_completed(futures, loop=client.loop):
             label = futures[future]
             try:
-                future.result()
+                done[label] = future.result()
             except KilledWorker as error:
                 raise BankError(
                     f"{label}: several workers died while they did this job ({error}); it may need more memory than "
@@ -142,7 +173,7 @@ def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -
                     f"{label}: the cluster was lost ({type(error).__name__}); what is finished is kept, run the same "
                     "command again"
                 ) from None
-            clock.tell(f"calibrate {label}", 1.0, "done")
+            clock.tell(label, 1.0, "done")
     except BaseException:
         with suppress(Exception):
             for name in jobs.values():
@@ -152,17 +183,12 @@ def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -
     finally:
         with suppress(Exception):
             client.unsubscribe_topic(topic)
-
-
-def clear_jobs(store: Store, jobs: Mapping[str, str]) -> None:
-    """Remove jobs whose results are in the bank."""
-    for name in jobs.values():
-        clear_job(store, name)
+    return done
 
 
 def _show(event: Any, clock: Clock) -> None:
     content = event[1] if isinstance(event, tuple) else event
-    clock.tell(f"calibrate {content['label']}", float(content["share"]), str(content["message"]))
+    clock.tell(str(content["label"]), float(content["share"]), str(content["message"]))
 
 
 def _on_worker(place: str, name: str, label: str, topic: str) -> str:
@@ -175,7 +201,8 @@ def _on_worker(place: str, name: str, label: str, topic: str) -> str:
         worker.log_event(topic, {"label": label, "share": share, "message": f"{worker.name}: {message}"})
 
     with _ONE_AT_A_TIME:
-        return do_job(place, name, tell, threads=max(1, worker.state.nthreads))
+        do = do_link if name.startswith(LINK) else do_job
+        return do(place, name, tell, threads=max(1, worker.state.nthreads))
 
 
 def _text(place: Path | str) -> str:

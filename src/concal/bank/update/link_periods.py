@@ -122,13 +122,12 @@ class _Linker:
                 others=_LinkedPeriods(so_far),
                 threads=self.spec.calibration.threads,
             )
-            key = direct if _is_direct(link, self.spec.linking.min_anchors) else through
+            key = direct if is_direct(link, self.spec.linking.min_anchors) else through
             self.made[key] = link
         self._write(self.made[key], key)
 
     def _direct_key(self, name: str) -> str:
-        linking = self.spec.linking_in_force.model_dump_json()
-        return hash_of(name, *(self.periods.content_key(n) for n in (name, self.reference)), self.reference, linking)
+        return direct_key(self.periods, name, self.reference, self.spec)
 
     def _write(self, link: Link, key: str) -> None:
         writer = FolderWriter(self.transaction, link.period)
@@ -138,7 +137,13 @@ class _Linker:
         self.anew.append(link.period)
 
 
-def _is_direct(link: Link, min_anchors: int) -> bool:
+def direct_key(periods: Periods, name: str, reference: str, spec: Spec) -> str:
+    """Of a link that depends on the period and the reference alone."""
+    linking = spec.linking_in_force.model_dump_json()
+    return hash_of(name, *(periods.content_key(n) for n in (name, reference)), reference, linking)
+
+
+def is_direct(link: Link, min_anchors: int) -> bool:
     """Whether the reference alone had enough anchors in every dimension, so that no other period mattered."""
     if any(len(path) > 2 for path in link.path.values()):
         return False

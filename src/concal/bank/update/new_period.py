@@ -29,7 +29,7 @@ from concal.data.read import Table
 from concal.errors import DataError, SpecError, first_few
 from concal.formula import parse_formula
 from concal.names import check_safe_name
-from concal.spec import Spec
+from concal.spec import CalibrationSpec, Spec
 
 _PLAIN = (pl.String, pl.Boolean)
 
@@ -101,12 +101,18 @@ def keep_calibration(shelf: Shelf, calibration: Calibration, spec: Spec) -> dict
     return writer.files
 
 
-def converged_tables(shelf: Shelf) -> dict[str, FileEntry] | None:
-    """The finished tables of an earlier run; none where it has not converged, so that it may be given more sweeps."""
+def finished_tables(shelf: Shelf, options: CalibrationSpec) -> dict[str, FileEntry] | None:
+    """The finished tables of an earlier run, unless these options let it go on: it missed its targets at lower limits.
+
+    A period in shards goes on wherever one of its shards does, so its tables count only when it has converged.
+    """
     files = shelf.finished()
-    if files is None or not read_calibration(shelf.reader(files)).convergence.converged:
+    if files is None:
         return None
-    return files
+    reached = read_calibration(shelf.reader(files), draws=False).convergence
+    too_long = options.max_minutes is not None and reached.seconds > 60.0 * options.max_minutes
+    at_limit = options.shards == 1 and (reached.sweeps >= options.max_sweeps or too_long)
+    return files if reached.converged or at_limit else None
 
 
 def new_period(

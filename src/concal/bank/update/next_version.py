@@ -73,10 +73,16 @@ class NextVersion:
 
 
 def make_next_version(
-    store: Store, contribute: Contribution, *, reason: str, clock: Clock, new: NewPeriod | None = None
+    store: Store,
+    contribute: Contribution,
+    *,
+    reason: str,
+    clock: Clock,
+    new: NewPeriod | None = None,
+    links: Made | None = None,
 ) -> NextVersion:
-    """Commit a contribution and everything that follows from it."""
-    made: Made = {}
+    """Commit a contribution and everything that follows from it; `links` are those that were made ahead."""
+    made: Made = dict(links or {})
     done: list[NextVersion] = []
 
     def build(head: Snapshot, transaction: Transaction) -> Snapshot:

@@ -17,11 +17,12 @@ from concal.bank.store.manifest import FileEntry
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
 from concal.bank.tables.results import read_factors
-from concal.bank.update.cluster import Cluster, check_workers, clear_jobs, connected, run_jobs
-from concal.bank.update.job import fetch_folder, write_job
-from concal.bank.update.new_period import converged_tables, keep_calibration
+from concal.bank.update.cluster import Cluster, calibrate_there, check_workers, connected
+from concal.bank.update.job import write_job
+from concal.bank.update.new_period import finished_tables, keep_calibration
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf
+from concal.bank.update.travel import TravellingCheckpoint, drop_tables
 from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.result import Calibration
 from concal.combine.shards import unite_shards
@@ -98,6 +99,7 @@ class ShardedRun:
     def clear(self, data: PeriodData, spec: Spec, seed: int) -> None:
         """The period is committed: nobody needs its shards any more."""
         for shelf in self._deal(data, spec, seed)[2]:
+            TravellingCheckpoint(self.store, shelf.folder).clear()
             shelf.clear()
 
     def _deal(self, data: PeriodData, spec: Spec, seed: int) -> tuple[list[PeriodData], list[int], list[Shelf]]:
@@ -115,8 +117,10 @@ class ShardedRun:
             if calibrated := shelf.finished():
                 return calibrated
             raise BankError(f"shard {k + 1}: what the cluster calibrated is damaged; run the same command again")
-        if resume and (done := converged_tables(shelf)):
+        if resume and (done := finished_tables(shelf, spec.calibration)):
             return done
+        if resume:
+            TravellingCheckpoint(self.store, shelf.folder).fetch()
         label = Clock(lambda stage, share, message: self.clock.tell(f"calibrate shard {k + 1}", share, message))
         calibration = self.run(
             part,
@@ -132,23 +136,24 @@ class ShardedRun:
     def _elsewhere(
         self, parts: list[PeriodData], spec: Spec, seeds: list[int], shelves: list[Shelf], resume: bool
     ) -> None:
-        """Calibrate the shards that have not converged on the cluster."""
-        left = [k for k, shelf in enumerate(shelves) if not (resume and converged_tables(shelf))]
+        """Calibrate the shards that are not done on the cluster."""
+        left = [k for k, shelf in enumerate(shelves) if not (resume and finished_tables(shelf, spec.calibration))]
         if not left:
             return
         with connected(self.cluster) as client:
             check_workers(client, self.store)
-            jobs = {f"shard {k + 1}": write_job(self.store, parts[k], spec, seeds[k], resume=resume) for k in left}
+            jobs = {
+                f"calibrate shard {k + 1}": write_job(self.store, parts[k], spec, seeds[k], resume=resume) for k in left
+            }
             for k in left:
                 shelves[k].release()
             try:
-                run_jobs(client, self.store, jobs, self.clock)
-                for k in left:
-                    fetch_folder(self.store, shelves[k].folder.name)
+                calibrate_there(client, self.store, jobs, self.clock)
             finally:
                 for k in left:
                     shelves[k].take()
-        clear_jobs(self.store, jobs)
+        for k in left:
+            drop_tables(self.store, shelves[k].folder.name)
 
 
 def shard_seed(seed: int, k: int, n: int) -> int:
