@@ -5,16 +5,16 @@ from programme import simulate_period
 
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import lay_out, standardise
-from concal.calibrate.moves.correlation import CorrelationMove, correlation_from_z, z_from_correlation
+from concal.calibrate.moves.correlation import CorrelationMove, z_from_correlation
 from concal.calibrate.moves.expansion import expand
 from concal.calibrate.moves.population import (
-    NU,
     draw_beta,
     draw_sigma,
     inverse_wishart,
 )
 from concal.calibrate.moves.sigma import log_density, pack, unpack
 from concal.calibrate.moves.units import UnitSteps
+from concal.calibrate.priors import NU, correlation_of_z
 from concal.calibrate.state import initial_state
 from concal.calibrate.workers import Workers
 
@@ -74,7 +74,7 @@ def test_uniform_correlations_have_the_known_marginal():
     """Under a uniform R of three dimensions, (r + 1) / 2 ~ Beta(3/2, 3/2); importance-weighted from the z prior."""
     rng = np.random.default_rng(4)
     z = 0.9 * rng.standard_normal((200_000, 3))
-    R, log_prior = correlation_from_z(z, 3)
+    R, log_prior = correlation_of_z(z, 3)
     weight = np.exp(log_prior + 0.5 * (z**2).sum(axis=1) / 0.81)
     weight /= weight.sum()
     for i, j in ((1, 0), (2, 0), (2, 1)):

@@ -8,7 +8,7 @@ from phi_worlds import changed, only, phi_world
 
 from concal import metric
 from concal.calibrate.kernels import LANES
-from concal.calibrate.moves.population import MU_VARIANCE, NU
+from concal.calibrate.priors import MU_VARIANCE, NU
 from concal.calibrate.state import GroupState, kernel_parameters
 from concal.calibrate.workers import Workers
 from concal.combine.analytic.forms import unite_forms

@@ -204,7 +204,7 @@ def accept(
 ) -> None:  # fmt: skip
     """Metropolis-Hastings decision for units lo..hi, lane by lane; `acc` holds the pass at the proposal.
 
-    Moves are added up in `accepted` (rows 0..hi-lo).
+    Moves are added up in `accepted` (rows 0..hi-lo); `forward` holds the log ratios afterwards.
     While climbing (the first sweeps, far from where the posterior is) a proposal is taken unless it makes the target
     much smaller: the way back is so unlikely there that a Metropolis step would stay for ever.
     """
@@ -240,6 +240,7 @@ def accept(
         else:
             target = target + half_log_det - 0.5 * length + log_jacobian
         ratio = target - row(forward, (k,))
+        put(forward, (k,), ratio)
         finite = select_less(lane_abs(ratio), 1e200, ratio, splat64(-1e301))
         for m in range(n):
             put(x, (i, m), select_less(threshold, finite, widen_row(proposal, k, m), widen_row(x, i, m)))

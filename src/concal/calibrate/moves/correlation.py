@@ -2,6 +2,8 @@ r"""Moves of R, the correlation of abilities: given them, and with all examinees
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import numpy.typing as npt
 
@@ -11,12 +13,22 @@ from concal.calibrate.layout import Layout
 from concal.calibrate.matrices import by_lane, inverse, lanes_last
 from concal.calibrate.moves.carrying import LEARN_EVERY, Reference, Sketch
 from concal.calibrate.moves.units import UnitSteps
+from concal.calibrate.priors import correlation_of_z
 from concal.calibrate.saving import Saved, load_parts, save_parts
 from concal.calibrate.state import State
 
 Array = npt.NDArray[np.float64]
 LARGEST_Z = 12.0  # Fisher's z of a correlation of 1 - 8e-11
 CORRELATION_STEPS = 4
+
+
+@dataclass
+class Proposal:
+    """A proposed R (D, D, LANES), the abilities carried along, and the log acceptance ratio (LANES,)."""
+
+    R: Array
+    theta: npt.NDArray[np.float32]
+    log_ratio: Array = field(default_factory=lambda: np.full(LANES, -np.inf))
 
 
 class CorrelationMove:
@@ -34,7 +46,7 @@ class CorrelationMove:
         if not self.active:
             return
         if self.reference.ready:
-            yes = self._move(state, steps, rng)
+            yes = self._decide(state, steps, self.propose(state, steps, rng), rng)
             if adapting:
                 self.reference.adapt(yes)
         if adapting:
@@ -57,38 +69,44 @@ class CorrelationMove:
         steps.workers.map(step, self.layout.person_chunks)
         self.sketch.forget()
 
-    def _move(self, state: State, steps: UnitSteps, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    def propose(self, state: State, steps: UnitSteps, rng: np.random.Generator) -> Proposal:
+        """A new R in every lane, all examinees carried along."""
         D, layout = self.layout.D, self.layout
-        phi = z_from_correlation(by_lane(state.R[0]))
+        R = by_lane(state.R[0])
+        phi = z_from_correlation(R)
         new_phi, ratio = self.reference.propose(phi, rng)
         absurd = np.abs(new_phi).max(axis=1) > LARGEST_Z  # a correlation of one in float64: stay
         new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
-        R, log_prior = correlation_from_z(new_phi, D)
-        ratio = ratio + log_prior - correlation_from_z(phi, D)[1]
-        change_log_det = np.linalg.slogdet(R)[1] - np.linalg.slogdet(by_lane(state.R[0]))[1]
+        new_R, log_prior = correlation_of_z(new_phi, D)
+        ratio = ratio + log_prior - correlation_of_z(phi, D)[1]
+        change_log_det = np.linalg.slogdet(new_R)[1] - np.linalg.slogdet(R)[1]
         ratio = ratio - 0.5 * layout.n_persons * change_log_det
-        R = lanes_last(R)
-        old, new = self._prior(state, state.R[0]), self._prior(state, R)
-        moved = np.empty_like(state.theta)
+        new = Proposal(lanes_last(new_R), np.empty_like(state.theta))
+        priors = self._prior(state, state.R[0]), self._prior(state, new.R)
         new_ll = np.zeros_like(steps.person_ll)
 
         def step(chunk: tuple[int, int]) -> Array:
             lo, hi = chunk
             change = np.empty((hi - lo, LANES))
-            sketch = self.sketch
-            kernels.carry(D, state.theta, sketch.information, sketch.pull, old, new, moved[lo:hi], change, lo, hi)
+            sketch, moved = self.sketch, new.theta[lo:hi]
+            kernels.carry(D, state.theta, sketch.information, sketch.pull, *priors, moved, change, lo, hi)
             for g, s in zip(layout.groups, state.groups, strict=True):
                 kernels.person_log_likelihood(
-                    g.model.tag, g.person_start[lo:], g.person_item, g.person_score, moved[lo:hi], s.par, g.dim,
+                    g.model.tag, g.person_start[lo:], g.person_item, g.person_score, moved, s.par, g.dim,
                     new_ll[lo:hi], 0, hi - lo,
                 )  # fmt: skip
             return (change + new_ll[lo:hi] - steps.person_ll[lo:hi]).sum(axis=0)
 
-        ratio = ratio + np.sum(steps.workers.map(step, layout.person_chunks), axis=0)
-        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
+        new.log_ratio = ratio + np.sum(steps.workers.map(step, layout.person_chunks), axis=0)
+        return new
+
+    def _decide(self, state: State, steps: UnitSteps, new: Proposal, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(new.log_ratio), new.log_ratio, -np.inf)
         flags = yes.astype(np.float64)[None]
-        steps.workers.map(lambda chunk: kernels.take_lanes(state.theta, moved, flags, *chunk), layout.person_chunks)
-        state.R[0] = np.where(yes, R, state.R[0])
+        steps.workers.map(
+            lambda chunk: kernels.take_lanes(state.theta, new.theta, flags, *chunk), self.layout.person_chunks
+        )
+        state.R[0] = np.where(yes, new.R, state.R[0])
         return yes
 
     def _prior(self, state: State, R: Array) -> kernels.Priors:
@@ -105,27 +123,8 @@ class CorrelationMove:
         load_parts({"reference": self.reference, "sketch": self.sketch}, saved)
 
 
-def correlation_from_z(z: Array, D: int) -> tuple[Array, Array]:
-    """Correlation matrices from unconstrained z (..., D(D-1)/2), and the log prior density of z for uniform R."""
-    L = np.zeros((*z.shape[:-1], D, D))
-    L[..., 0, 0] = 1.0
-    log_prior = np.zeros(z.shape[:-1])
-    at = 0
-    for i in range(1, D):
-        rest = np.ones(z.shape[:-1])
-        for j in range(i):
-            w = np.tanh(z[..., at])
-            L[..., i, j] = w * np.sqrt(rest)
-            log_prior += 0.5 * np.log(rest) + np.log1p(-w * w)
-            rest = rest * (1.0 - w * w)
-            at += 1
-        L[..., i, i] = np.sqrt(rest)
-        log_prior += (D - 1 - i) * 0.5 * np.log(rest)
-    return L @ np.swapaxes(L, -1, -2), log_prior
-
-
 def z_from_correlation(R: Array) -> Array:
-    """Inverse of `correlation_from_z`."""
+    """Unconstrained z of correlation matrices, the inverse of `concal.calibrate.priors.correlation_of_z`."""
     L, D = np.linalg.cholesky(R), R.shape[-1]
     z = []
     for i in range(1, D):
@@ -140,7 +139,7 @@ def walk_correlation(R: Array, second: Array, n: int, rng: np.random.Generator) 
     """A few random-walk steps on R given sum theta theta'."""
 
     def log_density(z: Array) -> tuple[Array, Array]:
-        R, log_prior = correlation_from_z(z, second.shape[-1])
+        R, log_prior = correlation_of_z(z, second.shape[-1])
         _, log_det = np.linalg.slogdet(R)
         trace = np.trace(np.linalg.solve(R, second), axis1=-2, axis2=-1)
         return log_prior - 0.5 * n * log_det - 0.5 * trace, R

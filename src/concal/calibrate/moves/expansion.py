@@ -17,15 +17,19 @@ live on another metric (`concal.calibrate.moves.link`), and the link to it, whos
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
 from concal import metric
+from concal.calibrate import priors
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import Layout
 from concal.calibrate.matrices import by_lane, inverse, lanes_last
-from concal.calibrate.moves.population import MU_VARIANCE, NU
+from concal.calibrate.moves.climb import WIDER, climb
 from concal.calibrate.moves.units import AbilitySums
+from concal.calibrate.priors import NU, population_power, unit_power
 from concal.calibrate.state import State
 
 Array = npt.NDArray[np.float64]
@@ -56,9 +60,10 @@ def expand(
     return scale, shift
 
 
-def _draw_shift(
-    layout: Layout, state: State, dim: int, n: float, P: Array, first: Array, tau: float, rng: np.random.Generator
-) -> Array:
+def shift_conditional(
+    layout: Layout, state: State, dim: int, n: float, P: Array, first: Array, tau: float
+) -> tuple[Array, Array]:
+    """Precision and pull of the shift t, (LANES,) each: its log density is -precision t^2 / 2 - pull t."""
     precision = n * P[dim, dim]
     pull = (P[dim] * first).sum(axis=0)
     for g, s in zip(layout.groups, state.groups, strict=True):
@@ -66,15 +71,48 @@ def _draw_shift(
             precision = precision + tau
             pull = pull + tau * s.beta[0, 0]
     for m in range(1, len(layout.populations)):
-        precision = precision + 1.0 / MU_VARIANCE
-        pull = pull + state.mu[m, dim] / MU_VARIANCE
+        precision = precision + 1.0 / priors.MU_VARIANCE
+        pull = pull + state.mu[m, dim] / priors.MU_VARIANCE
+    return precision, pull
+
+
+def _draw_shift(
+    layout: Layout, state: State, dim: int, n: float, P: Array, first: Array, tau: float, rng: np.random.Generator
+) -> Array:
+    precision, pull = shift_conditional(layout, state, dim, n, P, first, tau)
     return -pull / precision + rng.standard_normal(LANES) / np.sqrt(precision)
 
 
-def _draw_log_scale(
-    layout: Layout, state: State, dim: int, n: float, P: Array, second: Array, tau: float, rng: np.random.Generator
-) -> Array:
-    D = layout.D
+@dataclass(frozen=True)
+class ScaleDensity:
+    """Density of lambda = log s along the orbit, see above: c, A_2, A_1, C (LANES,) and b (groups, LANES)."""
+
+    linear: Array
+    square: Array
+    cross: Array
+    against: Array
+    b: Array
+    tau: float
+
+    def log_density(self, x: Array) -> Array:
+        """At lambda = x (LANES,), up to a constant."""
+        e = np.exp(x)
+        bend: Array = self.linear * x - 0.5 * self.square * e * e - self.cross * e - self.against / (e * e)
+        return bend - 0.5 * self.tau * ((self.b - x) ** 2).sum(axis=0)
+
+    def slope_and_curvature(self, x: Array) -> tuple[Array, Array]:
+        """Its first two derivatives, the second kept below zero."""
+        e, b, tau = np.exp(x), self.b, self.tau
+        square, cross, against = self.square, self.cross, self.against
+        slope = self.linear - square * e * e - cross * e + 2.0 * against / (e * e) + tau * (b - x).sum(axis=0)
+        curve = -2.0 * square * e * e - cross * e - 4.0 * against / (e * e) - tau * b.shape[0]
+        return slope, np.minimum(curve, -1e-6)
+
+
+def scale_density(
+    layout: Layout, state: State, dim: int, n: float, P: Array, second: Array, tau: float
+) -> ScaleDensity:
+    """What the priors of abilities, groups and further populations say along a change of unit."""
     linear = np.full(LANES, n)
     square = P[dim, dim] * second[dim, dim]
     cross = (P[dim] * second[dim]).sum(axis=0) - square
@@ -83,37 +121,32 @@ def _draw_log_scale(
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.dim != dim or g.guide is not None:
             continue
-        k, p = g.design.X.shape[1], g.free.size
-        linear = linear + k + (p + 1) - (NU + 2 * p)
+        linear = linear + unit_power(g.design.X.shape[1], g.free.size)
         square = square + tau * (s.beta[:, 0] ** 2).sum(axis=0)
         against = against + NU / s.sd_mixing[0] * inverse(s.sigma)[0, 0]
         intercepts.append(s.beta[0, 1])
     for m in range(1, len(layout.populations)):
-        linear = linear + 1 + (D + 1) - (2 * D + 3)
-        square = square + state.mu[m, dim] ** 2 / MU_VARIANCE
+        linear = linear + population_power(layout.D)
+        square = square + state.mu[m, dim] ** 2 / priors.MU_VARIANCE
         against = against + 0.5 * inverse(state.R[m])[dim, dim]
-    b = np.array(intercepts).reshape(-1, LANES)
+    return ScaleDensity(linear, square, cross, against, np.array(intercepts).reshape(-1, LANES), tau)
 
-    def density(x: Array) -> Array:
-        e = np.exp(x)
-        bend: Array = linear * x - 0.5 * square * e * e - cross * e - against / (e * e)
-        return bend - 0.5 * tau * ((b - x) ** 2).sum(axis=0)
 
-    def slope_and_curvature(x: Array) -> tuple[Array, Array]:
-        e = np.exp(x)
-        slope = linear - square * e * e - cross * e + 2.0 * against / (e * e) + tau * (b - x).sum(axis=0)
-        curve = -2.0 * square * e * e - cross * e - 4.0 * against / (e * e) - tau * b.shape[0]
-        return slope, np.minimum(curve, -1e-6)
+def _draw_log_scale(
+    layout: Layout, state: State, dim: int, n: float, P: Array, second: Array, tau: float, rng: np.random.Generator
+) -> Array:
+    along = scale_density(layout, state, dim, n, P, second, tau)
 
-    mode = np.zeros(LANES)
-    for _ in range(8):
-        slope, curve = slope_and_curvature(mode)
-        mode = mode - np.clip(slope / curve, -0.5, 0.5)
-    _, curve = slope_and_curvature(mode)
-    spread = 1.05 / np.sqrt(-curve)
+    def newton(x: Array) -> Array:
+        slope, curve = along.slope_and_curvature(x)
+        return -slope / curve
+
+    mode, found = climb(np.zeros(LANES), newton)
+    spread = WIDER / np.sqrt(-along.slope_and_curvature(mode)[1])
     drawn = mode + spread * rng.standard_normal(LANES)
-    ratio = density(drawn) - density(np.zeros(LANES)) + 0.5 * ((drawn - mode) ** 2 - mode**2) / spread**2
-    return np.where(np.log(rng.random(LANES)) < ratio, drawn, 0.0)
+    ratio = along.log_density(drawn) - along.log_density(np.zeros(LANES))
+    ratio = ratio + 0.5 * ((drawn - mode) ** 2 - mode**2) / spread**2
+    return np.where((np.log(rng.random(LANES)) < ratio) & found, drawn, 0.0)
 
 
 def _move(layout: Layout, state: State, dim: int, t: Array, s: Array) -> None:

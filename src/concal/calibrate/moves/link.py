@@ -23,11 +23,10 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
+from concal.calibrate.moves.climb import WIDER, climb
 from concal.calibrate.state import GroupState, State
 
 Array = npt.NDArray[np.float64]
-NEWTON_STEPS = 8
-WIDER = 1.05  # proposals are a little wider than the Gaussian at the mode, so that tails are reached
 
 
 def prior_mean(g: GroupLayout, link: Array) -> Array:
@@ -59,14 +58,11 @@ def _draw_link(members: list[tuple[GroupLayout, GroupState]], link: Array, rng: 
     n = float(sum(g.n_items for g, _ in members))
     G = np.sum([_quadratic(g, s.xi) for g, s in members], axis=0)
 
-    def density(x: Array) -> Array:
-        z = _coefficients(x)
-        return np.asarray(n * x[0] - 0.5 * np.einsum("al,abl,bl->l", z, G, z))
+    def newton(x: Array) -> Array:
+        slope, curvature = _derivatives(x, G, n)
+        return _solve(curvature, slope)
 
-    mode = link.copy()
-    for _ in range(NEWTON_STEPS):
-        slope, curvature = _derivatives(mode, G, n)
-        mode = mode + np.clip(_solve(curvature, slope), -0.5, 0.5)
+    mode, found = climb(link, newton)
     _, (c00, c01, c11) = _derivatives(mode, G, n)
     # Cholesky of the curvature; its inverse transpose spreads the noise
     l00 = np.sqrt(c00)
@@ -80,8 +76,14 @@ def _draw_link(members: list[tuple[GroupLayout, GroupState]], link: Array, rng: 
         u, v = x - mode
         return np.asarray(-0.5 * ((l00 * u + l10 * v) ** 2 + (l11 * v) ** 2) / WIDER**2)
 
-    ratio = density(drawn) - density(link) - proposal(drawn) + proposal(link)
-    return np.where(np.log(rng.random(LANES)) < ratio, drawn, link)
+    ratio = log_density(drawn, G, n) - log_density(link, G, n) - proposal(drawn) + proposal(link)
+    return np.where((np.log(rng.random(LANES)) < ratio) & found, drawn, link)
+
+
+def log_density(x: Array, G: Array, n: float) -> Array:
+    """Log density of x (2, LANES) = (log A, B) given n guided items with the sums G."""
+    z = _coefficients(x)
+    return np.asarray(n * x[0] - 0.5 * np.einsum("al,abl,bl->l", z, G, z))
 
 
 def _quadratic(g: GroupLayout, xi: Array) -> Array:

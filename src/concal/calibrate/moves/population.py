@@ -1,12 +1,6 @@
 r"""Gibbs steps for what governs the units: beta and Sigma of each item group, the ability distributions.
 
-Priors (all weak and proper):
-
-- beta ~ N(0, I / tau) on the standardised design.
-- Sigma: half-t with 2 degrees of freedom on each SD (scale `PopulationPrior.sd`), each correlation uniform, as a scale
-  mixture of inverse Wisharts: Sigma | a ~ IW(nu + p - 1, 2 nu diag(1/a)), 1/a_k ~ Gamma(1/2, scale A_k^2), nu = 2.
-- R of the first population: uniform over correlation matrices. The other populations (pooled fit only):
-  mu ~ N(0, 10^2), R ~ IW(D + 2, I).
+The priors are in `concal.calibrate.priors`.
 """
 
 from __future__ import annotations
@@ -14,16 +8,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate import priors
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.matrices import by_lane, lanes_last
 from concal.calibrate.moves.correlation import walk_correlation
 from concal.calibrate.moves.units import AbilitySums
+from concal.calibrate.priors import NU
 from concal.calibrate.state import GroupState, State, pinned
 
 Array = npt.NDArray[np.float64]
-NU = 2.0
-MU_VARIANCE = 100.0
 
 
 def draw_group(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generator) -> None:
@@ -54,17 +48,25 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
 
 
 def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:
-    """Sigma given items and beta, then the half-t scales."""
-    free = g.free
-    residual = by_lane((s.xi - s.mean)[:, free])
-    scatter = np.swapaxes(residual, 1, 2) @ residual
-    p, A = free.size, np.array(g.model.prior.sd)[free]
-    psi = scatter + 2.0 * NU * _diagonal(1.0 / s.sd_mixing[free].T)
-    block = inverse_wishart(NU + p - 1.0 + g.n_items, psi, rng)
-    s.sigma = among(g, block)
-    rate = NU * np.diagonal(np.linalg.inv(block), axis1=1, axis2=2) + 1.0 / A**2
+    """Sigma given items and beta, then the half-t scales: IW(df, psi), then inverse gamma(shape, rate)."""
+    s.sigma = among(g, inverse_wishart(*sigma_given_items(g, s), rng))
+    shape, rate = mixing_given_sigma(g, s)
     s.sd_mixing = s.sd_mixing.copy()
-    s.sd_mixing[free] = (rate / rng.standard_gamma((NU + p) / 2.0, size=rate.shape)).T
+    s.sd_mixing[g.free] = (rate / rng.standard_gamma(shape, size=rate.shape)).T
+
+
+def sigma_given_items(g: GroupLayout, s: GroupState) -> tuple[float, Array]:
+    """Degrees of freedom and scales (LANES, q, q) of Sigma's conditional, over the items' own coordinates."""
+    residual = by_lane((s.xi - s.mean)[:, g.free])
+    psi = np.swapaxes(residual, 1, 2) @ residual + 2.0 * NU * _diagonal(1.0 / s.sd_mixing[g.free].T)
+    return NU + g.free.size - 1.0 + g.n_items, psi
+
+
+def mixing_given_sigma(g: GroupLayout, s: GroupState) -> tuple[float, Array]:
+    """Shape and rates (LANES, q) of the half-t scales' conditional."""
+    A, block = np.array(g.model.prior.sd)[g.free], by_lane(s.sigma[g.free[:, None], g.free])
+    rate = NU * np.diagonal(np.linalg.inv(block), axis1=1, axis2=2) + 1.0 / A**2
+    return (NU + g.free.size) / 2.0, rate
 
 
 def among(g: GroupLayout, block: Array) -> Array:
@@ -77,22 +79,41 @@ def among(g: GroupLayout, block: Array) -> Array:
 def draw_abilities(layout: Layout, state: State, sums: AbilitySums, rng: np.random.Generator) -> None:
     """R of the first population, (mu, R) of the others, given the sums over their examinees."""
     D = layout.D
-    second = [by_lane(S) for S in sums.second]
     if D > 1:
-        R = walk_correlation(by_lane(state.R[0]), second[0], int(layout.population_sizes[0]), rng)
+        R = walk_correlation(by_lane(state.R[0]), by_lane(sums.second[0]), int(layout.population_sizes[0]), rng)
         state.R[0] = lanes_last(R)
     for m in range(1, len(layout.populations)):
-        n = float(layout.population_sizes[m])
-        first, mu = sums.first[m].T, state.mu[m].T  # (LANES, D)
-        cross = first[:, :, None] * mu[:, None, :]
-        scatter = second[m] - cross - np.swapaxes(cross, 1, 2) + n * mu[:, :, None] * mu[:, None, :]
-        R = inverse_wishart(D + 2.0 + n, scatter + np.eye(D), rng)
-        state.R[m], inverse = lanes_last(R), np.linalg.inv(R)
-        precision = n * inverse + np.eye(D) / MU_VARIANCE
-        mean = np.linalg.solve(precision, (inverse @ first[:, :, None]))[:, :, 0]
-        chol = np.linalg.cholesky(precision)
-        noise = np.linalg.solve(np.swapaxes(chol, 1, 2), rng.standard_normal((LANES, D, 1)))[:, :, 0]
-        state.mu[m] = np.moveaxis(mean + noise, 0, 1)
+        draw_spread(layout, state, sums, m, rng)
+        draw_mean(layout, state, sums, m, rng)
+
+
+def spread_given_mean(layout: Layout, state: State, sums: AbilitySums, m: int) -> tuple[float, Array]:
+    """Degrees of freedom and scales (LANES, D, D) of R of a further population given its mean."""
+    D, n = layout.D, float(layout.population_sizes[m])
+    first, mu = sums.first[m].T, state.mu[m].T  # (LANES, D)
+    cross = first[:, :, None] * mu[:, None, :]
+    scatter = by_lane(sums.second[m]) - cross - np.swapaxes(cross, 1, 2) + n * mu[:, :, None] * mu[:, None, :]
+    return D + 2.0 + n, scatter + np.eye(D)
+
+
+def mean_given_spread(layout: Layout, state: State, sums: AbilitySums, m: int) -> tuple[Array, Array]:
+    """Mean (LANES, D) and precision (LANES, D, D) of mu of a further population given R."""
+    inverse = np.linalg.inv(by_lane(state.R[m]))
+    precision = float(layout.population_sizes[m]) * inverse + np.eye(layout.D) / priors.MU_VARIANCE
+    return np.linalg.solve(precision, inverse @ sums.first[m].T[:, :, None])[:, :, 0], precision
+
+
+def draw_spread(layout: Layout, state: State, sums: AbilitySums, m: int, rng: np.random.Generator) -> None:
+    """R of a further population given its mean."""
+    state.R[m] = lanes_last(inverse_wishart(*spread_given_mean(layout, state, sums, m), rng))
+
+
+def draw_mean(layout: Layout, state: State, sums: AbilitySums, m: int, rng: np.random.Generator) -> None:
+    """Mean of a further population given R."""
+    mean, precision = mean_given_spread(layout, state, sums, m)
+    chol = np.linalg.cholesky(precision)
+    noise = np.linalg.solve(np.swapaxes(chol, 1, 2), rng.standard_normal((LANES, layout.D, 1)))[:, :, 0]
+    state.mu[m] = (mean + noise).T
 
 
 def inverse_wishart(df: float, psi: Array, rng: np.random.Generator) -> Array:

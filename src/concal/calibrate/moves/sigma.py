@@ -11,12 +11,12 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate import kernels
+from concal.calibrate import kernels, priors
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.matrices import by_lane, inverse, lower
 from concal.calibrate.moves.carrying import LEARN_EVERY, Reference, Sketch
-from concal.calibrate.moves.population import NU, among
+from concal.calibrate.moves.population import among
 from concal.calibrate.moves.units import UnitSteps, accumulators
 from concal.calibrate.saving import Part, Saved, load_parts, save_parts
 from concal.calibrate.state import GroupState, State, pin
@@ -40,7 +40,8 @@ class SigmaMove:
         ready = [k for k in free if self.references[k].ready]
         small = [k for k in ready if self.layout.groups[k].n_items < SMALL_GROUP]
         for moving in (ready, *[small] * (SMALL_GROUP_MOVES - 1)):
-            for k, yes in zip(moving, self._move_groups(moving, state, steps, rng), strict=True):
+            for k, new in self.propose(moving, state, steps, rng).items():
+                yes = self._decide(k, new, state, steps, rng)
                 if adapting:
                     self.references[k].adapt(yes)
         if adapting:
@@ -67,14 +68,14 @@ class SigmaMove:
         steps.workers.map(step, g.item_chunks)
         sketch.forget()
 
-    def _move_groups(
+    def propose(
         self, moving: list[int], state: State, steps: UnitSteps, rng: np.random.Generator
-    ) -> list[npt.NDArray[np.bool_]]:
-        """One move of Sigma in each of the groups `moving`, their items' chunks side by side on the threads."""
+    ) -> dict[int, SigmaProposal]:
+        """A new Sigma for each of the groups `moving`, their items carried along side by side on the threads."""
         groups, states = self.layout.groups, state.groups
         proposals = {k: SigmaProposal(groups[k], states[k], self.references[k], rng) for k in moving}
         tasks = [(k, chunk) for k in moving for chunk in groups[k].item_chunks]
-        priors = {
+        under = {
             k: [steps.prior_under(k, P, states[k].mean) for P in (new.old_precision, new.precision)]
             for k, new in proposals.items()
         }
@@ -83,7 +84,7 @@ class SigmaMove:
             k, (lo, hi) = task
             g, s, new, sketch = groups[k], states[k], proposals[k], self.sketches[k]
             change = np.empty((hi - lo, LANES))
-            kernels.carry(g.p, s.xi, sketch.information, sketch.pull, *priors[k], new.xi[lo:hi], change, lo, hi)
+            kernels.carry(g.p, s.xi, sketch.information, sketch.pull, *under[k], new.xi[lo:hi], change, lo, hi)
             return change.sum(axis=0)
 
         def compare(task: tuple[int, tuple[int, int]]) -> Array:
@@ -95,17 +96,20 @@ class SigmaMove:
         places = steps.workers.map(carry, tasks)
         par = steps.parameters({k: new.xi for k, new in proposals.items()})
         likelihoods = steps.workers.map(compare, tasks)
-        accepted = []
         for k, new in proposals.items():
             mine = [place + ll for (at, _), place, ll in zip(tasks, places, likelihoods, strict=True) if at == k]
-            ratio = new.log_ratio + np.sum(mine, axis=0)
-            yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
-            states[k].xi = np.where(yes, new.xi, states[k].xi)
-            states[k].sigma = np.where(yes, new.sigma, states[k].sigma)
-            pin(groups[k], states[k])
-            steps.item_ll[k] = np.where(yes, new.ll, steps.item_ll[k])
-            accepted.append(yes)
-        return accepted
+            new.log_ratio = new.log_ratio + np.sum(mine, axis=0)
+        return proposals
+
+    def _decide(
+        self, k: int, new: SigmaProposal, state: State, steps: UnitSteps, rng: np.random.Generator
+    ) -> npt.NDArray[np.bool_]:
+        s = state.groups[k]
+        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(new.log_ratio), new.log_ratio, -np.inf)
+        s.xi, s.sigma = np.where(yes, new.xi, s.xi), np.where(yes, new.sigma, s.sigma)
+        pin(self.layout.groups[k], s)
+        steps.item_ll[k] = np.where(yes, new.ll, steps.item_ll[k])
+        return yes
 
     def save(self) -> Saved:
         """See `concal.calibrate.saving.Part`."""
@@ -121,7 +125,7 @@ class SigmaMove:
 
 
 class SigmaProposal:
-    """A proposed Sigma for every lane, with the part of the log acceptance ratio that no item enters."""
+    """A proposed Sigma for every lane, the items carried along, and the log acceptance ratio (LANES,)."""
 
     def __init__(self, g: GroupLayout, s: GroupState, reference: Reference, rng: np.random.Generator) -> None:
         phi, p = pack(own_block(g, s.sigma)), g.free.size
@@ -168,9 +172,9 @@ def log_density(phi: Array, inverse: npt.NDArray[np.floating], sd_mixing: Array)
     """Log prior density of phi (up to a constant), given Sigma^-1 and the half-t scales."""
     p = sd_mixing.shape[1]
     log_diagonal = phi[:, _lower(p)[2]]
-    trace = (NU / sd_mixing * np.diagonal(inverse, axis1=1, axis2=2)).sum(axis=1)
-    # |Sigma|^-(NU + 2p)/2, then d Sigma / d phi
-    return ((p - np.arange(p) + 1.0 - NU - 2 * p) * log_diagonal).sum(axis=1) - trace
+    volume = ((p - np.arange(p) + 1.0) * log_diagonal).sum(axis=1)  # d Sigma / d phi
+    diagonal = np.diagonal(inverse, axis1=1, axis2=2)
+    return volume + priors.log_sigma(2.0 * log_diagonal.sum(axis=1), diagonal.T, sd_mixing.T)
 
 
 @cache

@@ -23,7 +23,7 @@ from concal.calibrate import kernels
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
 from concal.calibrate.matrices import by_lane, inverse, lanes_last
-from concal.calibrate.moves.population import MU_VARIANCE, NU
+from concal.calibrate.priors import MU_VARIANCE, NU, log_unit, unit_power, unit_slope
 from concal.calibrate.state import GroupState
 from concal.calibrate.workers import Workers
 from concal.combine.factors.period import PeriodFactors, Placed
@@ -75,13 +75,7 @@ class LinkPriors:
         """Log density of links x (periods, 2, LANES) of one dimension, (LANES,)."""
         r = x - self.mean[k][:, :, None]
         value = -0.5 * np.einsum("mal,mab,mbl->l", r, self.precision[k], r)
-        return np.asarray(value + self.of_units(x[self.free[k], 0])[0].sum(axis=0))
-
-    @staticmethod
-    def of_units(log_A: Array) -> tuple[Array, Array, Array]:
-        """Log prior density of free log A, its slope, and its negative curvature."""
-        inverse = np.exp(-2.0 * log_A)
-        return -3.0 * log_A - 0.5 * inverse, inverse - 3.0, 2.0 * inverse
+        return np.asarray(value + log_unit(x[self.free[k], 0])[0].sum(axis=0))
 
 
 def prior_pull(factors: PeriodFactors, dimension: str) -> Array:
@@ -99,7 +93,7 @@ def prior_pull(factors: PeriodFactors, dimension: str) -> Array:
         if group.dimension == dimension and not group.guided:
             k, p = len(group.features), group.sigma.shape[0]
             w = float(np.linalg.inv(group.sigma)[0, 0])
-            slope += k + (p + 1) - (NU + 2 * p) + NU * (NU + p) * w / (NU * w + group.model.prior.sd[0] ** -2)
+            slope += unit_slope(k, p, w, group.model.prior.sd[0])
     return np.array([slope, 0.0])
 
 
@@ -161,7 +155,7 @@ class LinkSteps:
         slope_A, slope_B = s_A - S_AA * A - S_AB * B, s_B - S_AB * A - S_BB * B
         value = 0.5 * (A * (s_A + slope_A) + B * (s_B + slope_B))
         acc = np.stack([value, A * slope_A, slope_B, S_AA * A * A, S_AB * A, S_BB], axis=1)
-        density, slope, curvature = self.priors.of_units(log_A[free])
+        density, slope, curvature = log_unit(log_A[free])
         acc[free, 0] += density
         acc[free, 1] += slope
         acc[free, 3] += curvature
@@ -225,7 +219,7 @@ def _population_density(g: GroupLayout, s: GroupState, tau: float, log_s: Array)
     k, p = g.design.X.shape[1], g.free.size
     e = np.exp(log_s)
     against = NU / s.sd_mixing[0] * inverse(s.sigma)[0, 0]
-    value = (k + (p + 1) - (NU + 2 * p)) * log_s - 0.5 * tau * (s.beta[:, 0] ** 2).sum(axis=0) * e * e
+    value = unit_power(k, p) * log_s - 0.5 * tau * (s.beta[:, 0] ** 2).sum(axis=0) * e * e
     return np.asarray(value - against / (e * e) - 0.5 * tau * (s.beta[0, 1] - log_s) ** 2)
 
 
