@@ -25,7 +25,7 @@ groups of examinees who meet all items, in two dimensions; `guided`, items with 
 with a population of its own. The link of a guided period has a flat prior, so one item (`anchor`) is observed from
 outside: y = 0 for d and log a, with the SDs `ANCHOR`. The posterior of link and anchor given that observation alone is
 proper and known: with (m, S) the anchor's prior on the bank's metric, d ~ N(0, SD^2), log a ~ N(SD^2, SD^2) (the
-density of the link carries A = a e^{-log a_bank}), its image there ~ N(m - S e_2, S), and the link follows from the two.
+density of the link carries A = a e^{-log a_bank}), its image there ~ N(m - S e_2, S); the link follows from the two.
 
 Checks: chi-square over the rank histogram; the largest distance of the ranks' distribution function from the
 diagonal (Kolmogorov-Smirnov on ranks smoothed by uniform noise within their step); both corrected for the number of

@@ -135,21 +135,22 @@ def z_from_correlation(R: Array) -> Array:
     return np.stack(z, axis=-1)
 
 
+def log_density(z: Array, second: Array, n: int) -> tuple[Array, Array]:
+    """Log density of z given sum theta theta' (LANES, D, D) of n examinees, and the correlation matrices of z."""
+    R, log_prior = correlation_of_z(z, second.shape[-1])
+    _, log_det = np.linalg.slogdet(R)
+    trace = np.trace(np.linalg.solve(R, second), axis1=-2, axis2=-1)
+    return log_prior - 0.5 * n * log_det - 0.5 * trace, R
+
+
 def walk_correlation(R: Array, second: Array, n: int, rng: np.random.Generator) -> Array:
-    """A few random-walk steps on R given sum theta theta'."""
-
-    def log_density(z: Array) -> tuple[Array, Array]:
-        R, log_prior = correlation_of_z(z, second.shape[-1])
-        _, log_det = np.linalg.slogdet(R)
-        trace = np.trace(np.linalg.solve(R, second), axis1=-2, axis2=-1)
-        return log_prior - 0.5 * n * log_det - 0.5 * trace, R
-
+    """A few random-walk steps on R (LANES, D, D) given sum theta theta'."""
     z = z_from_correlation(R)
-    value, R = log_density(z)
+    value, R = log_density(z, second, n)
     scale = 2.0 / np.sqrt(max(n, 1) * z.shape[-1])
     for _ in range(CORRELATION_STEPS):
         proposal = z + scale * rng.standard_normal(z.shape)
-        new_value, new_R = log_density(proposal)
+        new_value, new_R = log_density(proposal, second, n)
         yes = np.log(rng.random(z.shape[0])) < new_value - value
         z, value = np.where(yes[:, None], proposal, z), np.where(yes, new_value, value)
         R = np.where(yes[:, None, None], new_R, R)

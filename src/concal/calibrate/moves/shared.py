@@ -43,12 +43,10 @@ def move_shared(steps: UnitSteps, state: Any, taus: Sequence[float], rng: np.ran
 def _move(
     steps: UnitSteps, state: Any, k: int, g: GroupLayout, s: GroupState, c: int, tau: float, rng: np.random.Generator
 ) -> None:
-    old = _at(steps, state, k, g, s, c, s.beta[0, c].copy(), tau)
+    old = place_at(steps, state, k, g, s, c, s.beta[0, c].copy(), tau)
     noise = rng.standard_normal(LANES)
-    new = _at(steps, state, k, g, s, c, _newton(old) + noise / np.sqrt(old.information), tau)
-    back = (old.value - _newton(new)) * np.sqrt(new.information)
-    ratio = new.ll.sum(axis=0) - old.ll.sum(axis=0) - 0.5 * tau * (new.value**2 - old.value**2)
-    ratio += 0.5 * (np.log(new.information) - np.log(old.information) - back**2 + noise**2)
+    new = place_at(steps, state, k, g, s, c, _newton(old) + noise / np.sqrt(old.information), tau)
+    ratio = log_ratio(old, new, tau)
     yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
     s.beta[0, c] = s.beta_mean[0, c] = np.where(yes, new.value, old.value)
     pin(g, s)
@@ -56,11 +54,22 @@ def _move(
     steps.item_ll[k] = np.where(yes, new.ll, old.ll)
 
 
+def log_ratio(old: Place, new: Place, tau: float) -> Array:
+    """Log acceptance ratio of the step from `old` to `new`, (LANES,)."""
+    forth = (new.value - _newton(old)) * np.sqrt(old.information)
+    back = (old.value - _newton(new)) * np.sqrt(new.information)
+    ratio = new.ll.sum(axis=0) - old.ll.sum(axis=0) - 0.5 * tau * (new.value**2 - old.value**2)
+    return ratio + 0.5 * (np.log(new.information) - np.log(old.information) - back**2 + forth**2)
+
+
 def _newton(at: Place) -> Array:
     return at.value + np.clip(at.slope / at.information, -0.5, 0.5)
 
 
-def _at(steps: UnitSteps, state: Any, k: int, g: GroupLayout, s: GroupState, c: int, value: Array, tau: float) -> Place:
+def place_at(
+    steps: UnitSteps, state: Any, k: int, g: GroupLayout, s: GroupState, c: int, value: Array, tau: float
+) -> Place:
+    """What the responses and the prior say of a value (LANES,) of coordinate c of group k."""
     xi = s.xi.copy()
     xi[:, c] = value
     par, jacobian = steps.parameters({k: xi})[k], steps.jacobians({k: xi})[k]
