@@ -71,6 +71,16 @@ def compare(found: Calibration, whole: Calibration, truth: np.ndarray) -> list[d
     return rows
 
 
+def abilities(found: Calibration, whole: Calibration) -> str:
+    """Correlation of the examinees' means, their difference in SDs, and the mean ratio of SDs."""
+    mine, theirs = found.abilities, whole.abilities
+    assert mine is not None
+    assert theirs is not None
+    r = np.corrcoef(mine.mean[:, 0], theirs.mean[:, 0])[0, 1]
+    rmse = np.sqrt(np.mean(((mine.mean - theirs.mean) / theirs.sd) ** 2))
+    return f"r {r:.5f}, {rmse:.3f} SDs, SD ratio {np.mean(mine.sd / theirs.sd):.3f}"
+
+
 def main() -> None:
     """Run one design."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,6 +98,7 @@ def main() -> None:
     again = calibrate_period(data, spec, seed=2)
     for row in (*compare(whole, whole, truth), *compare(again, whole, truth)):
         print(json.dumps({"shards": 1, **row}))
+    print(f"  another seed: abilities {abilities(again, whole)}")
     for n in given.shards:
         parts, seconds = [], []
         for k, shard in enumerate(deal(data, n)):
@@ -99,10 +110,9 @@ def main() -> None:
         uniting = time.process_time() - start
         for row in compare(united, whole, truth):
             print(json.dumps({"shards": n, **row}))
-        ability = np.corrcoef(united.abilities.mean[:, 0], whole.abilities.mean[:, 0])[0, 1]
         print(
-            f"  {n} shards: abilities r {ability:.5f}, CPU s whole {cpu:.1f}, largest shard {max(seconds):.1f}, "
-            f"together {uniting:.1f}; {list(united.convergence.warnings)}"
+            f"  {n} shards: abilities {abilities(united, whole)}, CPU s whole {cpu:.1f}, largest shard "
+            f"{max(seconds):.1f}, together {uniting:.1f}; {list(united.convergence.warnings)}"
         )
 
 

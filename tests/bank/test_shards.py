@@ -115,7 +115,9 @@ def test_shards_give_what_the_whole_period_gives(united: Any) -> None:
     distance = (two.mean(axis=0) - one.mean(axis=0)) / one.std(axis=0)
     assert np.sqrt((distance**2).mean()) < 0.3
     assert np.abs(np.log(two.std(axis=0) / one.std(axis=0)).mean(axis=0)).max() < 0.08
-    assert np.corrcoef(whole.abilities.mean[:, 0], together.abilities.mean[:, 0])[0, 1] > 0.99
+    mean, sd = whole.abilities.mean[:, 0], whole.abilities.sd[:, 0]
+    assert np.sqrt(np.mean(((together.abilities.mean[:, 0] - mean) / sd) ** 2)) < 0.12
+    assert abs(np.log(together.abilities.sd[:, 0] / sd).mean()) < 0.03
     assert abs(together.abilities.draw_mean.mean()) < 0.1
     assert abs(together.abilities.draw_sd.mean() - 1.0) < 0.1
     assert together.fit is not None
@@ -132,6 +134,19 @@ def test_the_period_factor_is_the_product_of_the_shards_factors(united: Any) -> 
     assert abs(np.median(np.log(ratio))) < 0.15
     wobble, own = make_factors(together).wobble[0], make_factors(shards[0]).wobble[0]
     assert wobble[1, 1] < 0.7 * own[1, 1], "three shards know the metric better than one"
+
+
+def test_groups_of_examinees_keep_their_distributions_in_shards() -> None:
+    data, _ = simulated()
+    high = np.bincount(data.groups["g"].person, data.groups["g"].score) > 6
+    data = replace(data, populations=("low", "high"), population=high.astype(np.int32))
+    shards = [calibrate_period(part, SPEC, seed=10 + k) for k, part in enumerate(deal(data, 2))]
+    together = unite_shards(shards, data, SPEC, seed=1)
+    assert together.abilities is not None
+    assert together.abilities.populations == ("low", "high")
+    means = [s.abilities.population_mean.mean(axis=(0, 1))[:, 0] for s in (*shards, together)]  # type: ignore[union-attr]
+    np.testing.assert_allclose(means[2], np.mean(means[:2], axis=0), atol=0.25)
+    assert means[2][1] > means[2][0] + 0.5
 
 
 def test_a_sharded_period_enters_the_bank_as_one(tmp_path: Path) -> None:

@@ -10,28 +10,29 @@ reference and free others:
 .. math:: \prod_{js} f_{js}(M_s\phi_j) \prod_j N(\xi_j; X_j\beta_g, \Sigma_g)\; p(\beta, \Sigma)
           \prod_s N((\log A_s, B_s); 0, C_s) .
 
-What comes out is a calibration like any other: draws of items and population, abilities on the period's metric,
+What comes out is a calibration like any other: draws of items and population, abilities at the period's items,
 response tables and fit of the whole period, and averages of gradients that give back the product of the shards'
 factors, :math:`Q = \sum_s M_s'Q_sM_s` and :math:`h = \sum_s M_s'h_s`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from concal import metric
+from concal.calibrate.abilities import abilities_given
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.fit.period_fit import fit_period
 from concal.calibrate.kernels import LANES
-from concal.calibrate.layout import lay_out
+from concal.calibrate.layout import Layout, lay_out
 from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.calibrate.tables import response_table
+from concal.calibrate.workers import available_cores
 from concal.combine.analytic.totals import sum_periods
 from concal.combine.factors.make import make_factors
 from concal.combine.factors.moments import item_moments
@@ -72,8 +73,10 @@ def unite_shards(
     options = ConsensusSpec(seed=seed % 2**31)
     sample = sample_jointly(placed, sum_periods(placed), options, keep=spec.calibration.draws)
     links = sample.draws.links  # (draws, dimensions, shards, 2)
-    abilities = _abilities(shards, data, links, _by_chain(sample.draws.xi[0]).shape[:2])
-    groups = _groups(data, sample, shards, abilities)
+    layout, xi = lay_out(data), _items(data, sample)
+    threads = spec.calibration.threads or available_cores()
+    abilities = abilities_given(data, layout, xi, seed=seed, threads=threads)
+    groups = _groups(data, layout, xi, sample, shards, abilities)
     calibration = Calibration(
         period=data.period,
         dimensions=data.dimensions,
@@ -84,7 +87,7 @@ def unite_shards(
         beta_prior_precision=shards[0].beta_prior_precision,
         seed=seed,
         engine=f"concal, {len(shards)} shards",
-        fit=fit_period(data, lay_out(data), _centres(groups), abilities.mean, abilities.sd),
+        fit=fit_period(data, layout, _centres(groups), abilities.mean, abilities.sd),
     )
     return _with_moments(calibration, named, links.mean(axis=0))
 
@@ -96,17 +99,30 @@ def _held(factors: PeriodFactors, reference: str) -> Placed:
     return Placed(factors, reference, mean, factors.wobble, held=True)
 
 
+def _items(data: PeriodData, sample: JointSample) -> dict[str, npt.NDArray[np.float32]]:
+    """Draws of the items (chain, draw, item, parameter), in the order of the data."""
+    found = {}
+    for k, evidence in enumerate(sample.evidence):
+        place = {evidence.item_ids[row]: j for j, row in enumerate(sample.tables[k].rows)}
+        order = [place[item] for item in data.groups[evidence.name].item_ids]
+        found[evidence.name] = np.ascontiguousarray(_by_chain(sample.draws.xi[k])[:, :, order])
+    return found
+
+
 def _groups(
-    data: PeriodData, sample: JointSample, shards: Sequence[Calibration], abilities: Abilities
+    data: PeriodData,
+    layout: Layout,
+    items: Mapping[str, npt.NDArray[np.float32]],
+    sample: JointSample,
+    shards: Sequence[Calibration],
+    abilities: Abilities,
 ) -> dict[str, GroupDraws]:
     """Draws of items and populations, and the response tables of the whole period."""
-    layouts = {g.name: g for g in lay_out(data).groups}
+    layouts = {g.name: g for g in layout.groups}
     found = {}
     for k, evidence in enumerate(sample.evidence):
         source, g, T = data.groups[evidence.name], layouts[evidence.name], sample.layouts[k].design.to_user
-        place = {evidence.item_ids[row]: j for j, row in enumerate(sample.tables[k].rows)}
-        order = [place[item] for item in source.item_ids]
-        xi = _by_chain(sample.draws.xi[k])[:, :, order]
+        xi = items[evidence.name]
         at = sample.draws.kept
         beta, beta_mean = (_by_chain(T @ values[at]) for values in (sample.draws.beta[k], sample.draws.beta_mean[k]))
         sigma = _by_chain(sample.draws.sigma[k][at])
@@ -122,7 +138,7 @@ def _groups(
             item_ids=source.item_ids,
             features=source.features,
             X=source.X,
-            xi=np.ascontiguousarray(xi),
+            xi=xi,
             beta=beta,
             sigma=sigma,
             n_responses=np.diff(g.item_start),
@@ -178,54 +194,6 @@ def _with_moments(calibration: Calibration, factors: Sequence[PeriodFactors], li
 def _moved(factors: PeriodFactors, name: str, link: Array) -> tuple[Array, Array]:
     group = factors.groups[name]
     return metric.move_factor(group.Q, group.h, float(np.exp(link[0])), float(link[1]))
-
-
-def _abilities(shards: Sequence[Calibration], data: PeriodData, links: Array, shape: tuple[int, ...]) -> Abilities:
-    """Every examinee on the period's metric, and the distribution of all of them in draws of `shape` (chain, draw)."""
-    A, B = np.exp(links[..., 0]), links[..., 1]  # (draws, dimensions, shards)
-    ids, means, sds, counts, sizes = [], [], [], [], []
-    draw_mean, draw_square, correlation = [], [], []
-    for m, shard in enumerate(shards):
-        own = shard.abilities
-        assert own is not None
-        a, b = A[:, :, m].mean(axis=0), B[:, :, m].mean(axis=0)
-        shifts = np.stack([A[:, :, m], B[:, :, m]])
-        spread = np.stack([np.cov(shifts[:, :, k]) for k in range(shifts.shape[2])])  # (dimensions, 2, 2)
-        shared = spread[:, 0, 0] * own.mean**2 + 2 * spread[:, 0, 1] * own.mean + spread[:, 1, 1]
-        ids.append(own.person_ids)
-        means.append(a * own.mean + b)
-        sds.append(np.sqrt(a**2 * own.sd**2 + shared))
-        counts.append(own.n_responses)
-        sizes.append(float(own.person_ids.len()))
-        centre, scale = a * own.draw_mean + b, a * own.draw_sd
-        draw_mean.append(centre)
-        draw_square.append(centre**2 + scale**2)
-        correlation.append(own.correlation)
-    weight = np.array(sizes) / sum(sizes)
-    first, second, R = (
-        np.asarray(sum(w * _spread(part, shape) for w, part in zip(weight, parts, strict=True)))
-        for parts in (draw_mean, draw_square, correlation)
-    )
-    at = dict(zip(pl.concat(ids).to_list(), range(int(sum(sizes))), strict=True))
-    order = [at[person] for person in data.person_ids.to_list()]
-    return Abilities(
-        person_ids=data.person_ids,
-        mean=np.concatenate(means)[order],
-        sd=np.concatenate(sds)[order],
-        n_responses=np.concatenate(counts)[order],
-        draw_mean=first,
-        draw_sd=np.sqrt(np.maximum(second - first**2, 0.0)),
-        correlation=R,
-        populations=data.populations,
-        population_mean=first[:, :, None],
-        population_sd=np.sqrt(np.maximum(second - first**2, 0.0))[:, :, None],
-    )
-
-
-def _spread(draws: Array, shape: tuple[int, ...]) -> Array:
-    """Draws (chain, draw, ...) in the chains and draws of the period; a shard that was cut short has fewer."""
-    flat, n = draws.reshape(-1, *draws.shape[2:]), int(np.prod(shape))
-    return flat[np.arange(n) * len(flat) // n].reshape(*shape, *flat.shape[1:])
 
 
 def _convergence(
