@@ -8,7 +8,7 @@ from worlds import MODELS, log_likelihood, make_bank, people, simulate
 
 from concal.errors import DataError
 from concal.score.rows import Answered
-from concal.score.score import ScoreOptions, score_examinees
+from concal.score.score import ScoreOptions, score_examinees, variance_shares
 
 GRID = np.linspace(-12, 12, 961)
 
@@ -110,6 +110,8 @@ def test_no_response_is_the_prior_and_flagged():
     assert eap["flag_dim1"].to_list() == ["prior", "prior"]
     assert eap["theta_dim1"][1] > 0.1  # borrowed from the other dimension
     ml = score_examinees(bank, people(answered), ScoreOptions("ml"))
+    assert eap["prior"].to_list() == ["all periods"] * 2
+    assert ml["prior"].to_list() == [None, None]
     assert ml["theta_dim0"][0] is None
     assert ml["flag_dim1"].to_list() == ["no responses", "no responses"]
 
@@ -143,3 +145,12 @@ def test_prior_column_names_each_examinees_prior():
     assert named["prior"].to_list() == ["P1", "all periods", "P1"]
     with pytest.raises(DataError, match="'P7'"):
         score_examinees(bank, people(answered, pl.Series(["P1", "P7", "P1"])), ScoreOptions())
+
+
+def test_reliability_is_the_share_of_true_variance():
+    bank = make_bank([("2pl", None)], n_items=40)
+    theta, answered = simulate(bank, 4000, 25)
+    for method in ("eap", "wle"):
+        table = score_examinees(bank, people(answered), ScoreOptions(method))
+        squared = np.corrcoef(table["theta_dim0"].to_numpy(), theta[:, 0])[0, 1] ** 2
+        assert variance_shares(table)["reliability"][0] == pytest.approx(squared, abs=0.02)

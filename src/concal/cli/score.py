@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from concal.cli import views
 from concal.cli.bank import AtOption, BankArgument, open_version
 from concal.cli.show import FullOption, JsonOption, ToOption, print_warnings, show_table
+from concal.errors import counted
+
+if TYPE_CHECKING:
+    import polars as pl
 
 
 def register(app: typer.Typer) -> None:
@@ -103,10 +107,27 @@ def score(
         table, warnings = request.table(ready, responses)
         print_warnings(warnings)
         show_table(table, scores_view(table.columns), full=full, as_json=as_json)
+        if plausible_values is None:
+            _tell_reliability(table)
         return
     done = score_file(ready, responses, to, request)
     print_warnings(done.warnings)
     typer.echo(f"{done.rows:,} rows written to {to}", err=True)
+
+
+def _tell_reliability(table: pl.DataFrame) -> None:
+    """A line per dimension: how well these examinees are told apart, and what their error is made of."""
+    from concal.score.score import variance_shares
+
+    for row in variance_shares(table).iter_rows(named=True):
+        if row["reliability"] is None:
+            continue
+        shares = [
+            f"{part} {row[f'share_{part}']:.1%}" for part in ("measurement", "items", "link") if row[part] is not None
+        ]
+        made_of = f"; error variance: {', '.join(shares)}" if len(shares) > 1 else ""
+        who = counted(row["examinees"], "examinee")
+        typer.echo(f"{row['dimension']}: {who}, reliability {row['reliability']:.3f}{made_of}", err=True)
 
 
 def scores_view(columns: list[str]) -> views.View:
@@ -132,8 +153,6 @@ def information(
 
     Example: concal information bank item-17 item-18 --theta 0 --theta 1
     """
-    from concal.errors import counted
-
     found = open_version(bank, at).information(ids or None, theta=theta or None, draws=draws)
     if per_item:
         show_table(found.items, views.ITEM_INFORMATION, full=full, as_json=as_json, to=to)

@@ -537,7 +537,10 @@ SCORES = View(
         "person_id": Column(TEXT, "id of the examinee", "examinee"),
         "n_responses": Column(WHOLE, "responses that count", "responses"),
         "n_unknown": Column(WHOLE, "responses to items the bank does not know, ignored", "unknown"),
-        "prior": Column(TEXT, "whose ability distribution is the prior: a period's, all periods', or a given one"),
+        "prior": Column(
+            TEXT,
+            "whose ability distribution is the prior: a period's, all periods', or a given one; empty with ml and wle",
+        ),
         "items": Column(TEXT, "item uncertainty: mean, soft, joint draws or independent draws"),
         "pv": Column(WHOLE, "number of the plausible value"),
         "item_draw": Column(WHOLE, "draw of items and links behind the plausible value"),

@@ -221,15 +221,17 @@ def _frame(
     lo, hi = span
     dimensions = bank.items.dimensions
     counts = people.counts(bank.items, lo, hi)
+    uses_prior = options.method in ("eap", "map")
     level = {"mean": "mean", "soft": "soft", "draws": "joint draws" if bank.items.joint else "independent draws"}
     columns: dict[str, object] = {
         "person_id": people.person_ids[lo:hi],
         "n_responses": counts.sum(axis=1),
         **({"n_unknown": people.n_unknown[lo:hi]} if people.n_unknown is not None else {}),
-        "prior": pl.Series(priors.names, dtype=pl.String).gather(priors.group[lo:hi]),
+        "prior": pl.Series(priors.names if uses_prior else [None] * len(priors.names), dtype=pl.String).gather(
+            priors.group[lo:hi]
+        ),
         "items": pl.repeat(level[options.level], hi - lo, dtype=pl.String, eager=True),
     }
-    uses_prior = options.method in ("eap", "map")
     sd = np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
     for k, d in enumerate(dimensions):
         columns[f"theta_{d}"] = found.theta[:, k]
@@ -254,18 +256,28 @@ def _flags(theta: Array, n: npt.NDArray[np.int64], uses_prior: bool) -> pl.Serie
 
 
 def variance_shares(scores: pl.DataFrame) -> pl.DataFrame:
-    """The parts of the variance over all examinees of a score table, one row per dimension.
+    r"""Reliability and the parts of the error variance over all examinees of a score table, one row per dimension.
 
-    Means of the squared standard errors; rows without a finite estimate are left out.
+    Variances are means of the squared standard errors; rows without a finite estimate are left out. With V the error
+    variance and S the variance of the estimates, reliability is :math:`S / (S + V)` for estimates that have a prior and
+    :math:`1 - V / S` for those without (ml, wle).
     """
     rows = []
     for name in [c.removeprefix("theta_") for c in scores.columns if c.startswith("theta_")]:
         used = scores.filter(pl.col(f"se_{name}").is_not_null())
         total = used[f"se_{name}"].pow(2).mean()
         row: dict[str, object] = {"dimension": name, "examinees": used.height, "variance": total}
+        row["reliability"] = _reliability(used[f"theta_{name}"], total, shrunken=used["prior"].is_not_null().all())  # type: ignore[arg-type]
         for part in ("measurement", "items", "link"):
             value = used[f"se_{part}_{name}"].pow(2).mean()
             row[part] = value
             row[f"share_{part}"] = None if value is None or not total else value / total  # type: ignore[operator]
         rows.append(row)
     return pl.DataFrame(rows, infer_schema_length=None)
+
+
+def _reliability(theta: pl.Series, error: float | None, *, shrunken: bool) -> float | None:
+    spread = theta.var() if theta.len() > 1 else None
+    if not isinstance(spread, float) or not spread or error is None:
+        return None
+    return spread / (spread + error) if shrunken else 1.0 - error / spread
