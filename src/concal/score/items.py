@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -148,6 +148,7 @@ def posterior_points(mean: Array, covariance: Array, n: int = POINTS) -> Array:
     return np.asarray(mean[:, None] + np.einsum("jab,rb->jra", root, _standard_points(n, p)))
 
 
+@cache
 def _standard_points(n: int, p: int) -> Array:
     from scipy.special import ndtri
     from scipy.stats import qmc
@@ -155,4 +156,5 @@ def _standard_points(n: int, p: int) -> Array:
     half = ndtri(qmc.Sobol(p, scramble=True, rng=np.random.default_rng(20263)).random(n // 2))
     z = np.concatenate([half, -half])
     white: Array = z @ np.linalg.inv(np.linalg.cholesky(z.T @ z / n)).T
+    white.flags.writeable = False
     return white

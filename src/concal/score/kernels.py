@@ -17,6 +17,7 @@ from concal.compiler import LANES, call_factored, call_terms, inlined, kernel
 from concal.response import arithmetic
 
 splat: Any = compiler.splat
+lane_max: Any = compiler.lane_max
 put: Any = compiler.put  # numba gives them their signatures
 row: Any = compiler.row
 prefetch: Any = compiler.prefetch
@@ -86,18 +87,20 @@ def soft_rows(tag: Any, par: Any, blocks: int, which: Any, y: Any, nodes: Any, o
     one logarithm serves all points. The points' rounding errors, 2e-7 each, cancel in their average.
     """
     log_part, factor = np.empty((blocks, LANES), np.float32), np.empty((blocks, LANES), np.float32)
-    flat, sums = log_part.reshape(blocks * LANES), np.empty((1, LANES), np.float32)
+    sums = np.empty((1, LANES), np.float32)
     for j in range(lo, hi):
         first, score = which[j] * blocks, splat(y[j])
         for k in range(nodes.shape[0]):
-            node = splat(nodes[k])
+            node, largest = splat(nodes[k]), splat(-np.inf)
             for b in range(blocks):
                 at = first + b
                 eta = row(par, (at, 0)) * (node - row(par, (at, 1)))
                 part, f, _, _ = call_factored(tag, score, eta, (par, at))
                 put(log_part, (b,), part)
                 put(factor, (b,), f)
-            top = flat[peak(flat)]
+                largest = lane_max(largest, part)
+            put(sums, (0,), largest)
+            top = sums[0, peak(sums[0])]
             total = splat(0.0)
             for b in range(blocks):
                 total = total + row(factor, (b,)) * arithmetic.exp(row(log_part, (b,)) - splat(top))
