@@ -91,7 +91,7 @@ def main() -> None:
     for method in ("analytic", "joint"):
         results[method] = combine(placed, method=method)
         say(f"{method} combined", started)
-    pooled_spec = with_draws(programme.spec, 2 * options.draws)
+    pooled_spec = with_draws(programme.spec, 2 * options.draws, min_ess=0.8 * options.draws)
     pooled = calibrate_period(pool_periods(data, reference), pooled_spec, period="pooled", seed=options.seed + 100)
     say(f"pooled: {pooled.convergence.sweeps} sweeps", started)
     show(results, pooled, fits, programme.truth.items, reference, options.csv)
@@ -104,10 +104,10 @@ def simulate(options: argparse.Namespace) -> concal.simulate.Programme:
     return concal.simulate_programme(spec, seed=options.seed, selection=options.selection, **plan)
 
 
-def with_draws(spec: concal.Spec, draws: int) -> concal.Spec:
-    """The programme's spec with longer runs, so that Monte Carlo error does not decide."""
+def with_draws(spec: concal.Spec, draws: int, **targets: float) -> concal.Spec:
+    """The programme's spec; periods stop at the default targets, the yardstick runs longer."""
     content = spec.model_dump(mode="json", exclude_none=True)
-    content["calibration"] |= {"draws": draws, "min_ess": 0.4 * draws}
+    content["calibration"] |= {"draws": draws, **targets}
     return concal.Spec.parse(content)
 
 
