@@ -116,7 +116,7 @@ class CalibrationSpec(_Section):
         gt=0,
         description="Target: bulk ESS of every population parameter, in the place of the errors of what is delivered.",
     )
-    max_item_rhat: float = Field(default=1.05, gt=1.0, description="Target: R-hat of items ...")
+    max_item_rhat: float = Field(default=1.1, gt=1.0, description="Target: R-hat of items ...")
     item_share: float = Field(default=0.99, gt=0, le=1, description="... for this share of them.")
     max_sweeps: int = Field(default=20_000, ge=100, description="Stop after this many sweeps a chain.")
     max_minutes: float | None = Field(default=None, gt=0, description="Stop after this long, converged or not.")

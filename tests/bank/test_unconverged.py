@@ -64,7 +64,7 @@ def test_it_is_not_committed_and_says_what_and_where(bank: Bank) -> None:
         "period 'Q2' has not converged",
         "largest R-hat 1.930 (target 1.05), smallest bulk ESS 11 after 20,000 sweeps",
         "vocabulary: sigma[d,d] R-hat 1.930, ESS 11",
-        "group 'vocabulary': 1 of 12 items above R-hat 1.05: 'v03'",
+        "group 'vocabulary': 1 of 12 items above R-hat 1.1: 'v03'",
         "--max-sweeps 40000: it goes on where it stopped",
         "--accept-unconverged",
     ):
@@ -132,7 +132,7 @@ def test_more_sweeps_go_on_where_it_stopped(tmp_path: Path) -> None:
     items = pl.DataFrame({"item_id": ids})
     once, twice, cut = (Bank.create(tmp_path / name, spec) for name in ("once", "twice", "cut"))
     assert once.add("Q1", responses, items, wide=True).convergence.converged
-    for bank, limit in ((twice, 260), (cut, 100)):  # after the warm-up, and within it
+    for bank, limit in ((twice, 200), (cut, 100)):  # after the warm-up, and within it
         with pytest.raises(ConvergenceError, match="has not converged"):
             bank.add("Q1", responses, items, wide=True, max_sweeps=limit)
         assert bank.refresh().version == 0
@@ -140,4 +140,4 @@ def test_more_sweeps_go_on_where_it_stopped(tmp_path: Path) -> None:
     mine, theirs = once.calibration("Q1"), twice.calibration("Q1")
     np.testing.assert_array_equal(mine.groups["g"].xi, theirs.groups["g"].xi)
     assert theirs.convergence.warnings == mine.convergence.warnings
-    assert cut.calibration("Q1").convergence.warmup >= 300  # it got the warm-up it had been denied
+    assert cut.calibration("Q1").convergence.warmup >= 220  # it got the warm-up it had been denied

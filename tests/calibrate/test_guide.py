@@ -205,7 +205,7 @@ def test_an_interrupted_guided_run_goes_on_where_it_was(calibrated, tmp_path):
     data, _, fit = calibrated[0]
 
     def stop(progress):
-        if progress.sweep == 300:
+        if progress.sweep == 200:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
