@@ -1,6 +1,7 @@
 r"""The engine against NumPyro's NUTS: the same model, the same data, one run; effective draws per CPU second.
 
 Usage: python benchmarks/nuts.py [--items 100] [--persons 1000] [--per-person 20] [--model 2pl] [--draws 150] [--full]
+                                 [--kind plain|pooled|guided]
 
 `--full` is the size of record, 500 items x 5,000 examinees x 30 responses. NUTS runs in single precision, its faster
 setting, with centred item parameters (items have hundreds of responses); one chain, two stretches of `--draws` draws
@@ -13,8 +14,10 @@ The model is written in JAX independently of the engine, with the engine's prior
           p(\Sigma) \propto |\Sigma|^{-(\nu+2p)/2} \prod_k (\nu (\Sigma^{-1})_{kk} + 1/A_k^2)^{-(\nu+p)/2},
           \quad \nu = 2
 
-(Huang and Wand: half-t(2, A_k) standard deviations, each correlation uniform), theta ~ N(0, 1). The comparison of
-posteriors in the tests uses this file too.
+(Huang and Wand: half-t(2, A_k) standard deviations, each correlation uniform), theta ~ N(0, 1). They are those of
+`concal.calibrate.priors`, which the tests compare with what is written here. `pooled`: three populations of examinees,
+the second and third with mean and variance of their own, each meeting two thirds of the items. `guided`: the items have
+priors on another metric and no population. The comparison of posteriors in the tests uses this file too.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ from __future__ import annotations
 import argparse
 import os
 import time
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -38,20 +42,26 @@ from numpyro.infer import MCMC, NUTS, init_to_uniform
 
 from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.period import calibrate_period
-from concal.data.period import GroupData, PeriodData
+from concal.calibrate.priors import MU_VARIANCE, NU
+from concal.data.period import GroupData, Guide, PeriodData
 from concal.response import make_model, model_class
 from concal.spec import CalibrationSpec, Spec
 
-NU = 2.0
 CATEGORIES = 4
+POPULATIONS = 3  # of a pooled fit
+LINK = (0.2, -0.4)  # log A, B of a guided period
 
 
 class Draws(NamedTuple):
-    """Draws with axes (chain, draw, ...), and CPU seconds."""
+    """Draws with axes (chain, draw, ...), and CPU seconds.
+
+    `further` are (chain, draw, k): a pooled fit's mean and SD of every population's examinees, a guided one's link. A
+    guided period has no beta.
+    """
 
     xi: np.ndarray
     beta: np.ndarray
-    sigma: np.ndarray
+    further: np.ndarray
     seconds: float
     seconds_with_warmup: float
 
@@ -90,44 +100,79 @@ def log_likelihood(name: str, y: Any, eta: Any, extras: Any) -> Any:
     return jnp.where(y <= 0.0, zero, jnp.where(y >= 1.0, one, middle + density))
 
 
-def irt(
-    name: str, X: Any, scales: Any, tau: float, person: Any, item: Any, y: Any, n_persons: int, centred: bool
-) -> None:
-    """Items, population, abilities, responses of a one-dimensional period."""
-    (n_items, k), p = X.shape, len(scales)
-    beta = numpyro.sample("beta", dist.Normal(0.0, tau**-0.5).expand([k, p]).to_event(2))
-    # half-t and LKJ(1) give coordinates NUTS likes; the factor turns their density into the one above
-    sd = numpyro.sample("sd", dist.HalfCauchy(scales).to_event(1))
-    L = sd[:, None] * numpyro.sample("L", dist.LKJCholesky(p, 1.0))
-    inverse = jnp.linalg.inv(L)
+def log_sigma(L: Any, scales: Any) -> Any:
+    """`concal.calibrate.priors.log_sigma_alone` of Sigma = LL'."""
+    p, inverse = len(scales), jnp.linalg.inv(L)
     diagonal = (inverse**2).sum(axis=0)  # of Sigma^-1 = L^-T L^-1
     log_det = 2.0 * jnp.log(jnp.diagonal(L)).sum()
-    target = -0.5 * (NU + 2 * p) * log_det - 0.5 * (NU + p) * jnp.log(NU * diagonal + 1.0 / scales**2).sum()
-    target = target + p * jnp.log(sd).sum()  # d Sigma / d (sd, correlations)
+    return -0.5 * (NU + 2 * p) * log_det - 0.5 * (NU + p) * jnp.log(NU * diagonal + 1.0 / scales**2).sum()
+
+
+def population_items(X: Any, scales: Any, tau: float, centred: bool) -> Any:
+    """Items under a population of their own."""
+    (n_items, k), p = X.shape, len(scales)
+    beta = numpyro.sample("beta", dist.Normal(0.0, tau**-0.5).expand([k, p]).to_event(2))
+    # half-t and LKJ(1) give coordinates NUTS likes; the factor turns their density into the engine's
+    sd = numpyro.sample("sd", dist.HalfCauchy(scales).to_event(1))
+    L = sd[:, None] * numpyro.sample("L", dist.LKJCholesky(p, 1.0))
+    target = log_sigma(L, scales) + p * jnp.log(sd).sum()  # d Sigma / d (sd, correlations)
     numpyro.factor("half_t", target - dist.HalfCauchy(scales).log_prob(sd).sum())
-    z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([n_items, p]).to_event(2)) if not centred else None
     mean = X @ beta
     if centred:
-        xi = numpyro.sample("xi", dist.MultivariateNormal(mean, scale_tril=L).to_event(1))
+        return numpyro.sample("xi", dist.MultivariateNormal(mean, scale_tril=L).to_event(1))
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([n_items, p]).to_event(2))
+    return numpyro.deterministic("xi", mean + z @ L.T)
+
+
+def guided_items(mean: Any, covariance: Any) -> Any:
+    """Items with priors on the bank's metric, which theta_bank = A theta + B leads to; (log A, B) flat."""
+    n_items, p = mean.shape
+    link = numpyro.sample("link", dist.ImproperUniform(dist.constraints.real, (), (2,)))
+    z = numpyro.sample("z", dist.Normal(0.0, 1.0).expand([n_items, p]).to_event(2))
+    image = mean + jnp.einsum("jab,jb->ja", jnp.linalg.cholesky(covariance), z)
+    d, log_a = (image[:, 0] - link[1]) / jnp.exp(link[0]), image[:, 1] + link[0]
+    numpyro.deterministic("beta", jnp.zeros((0, p)))
+    numpyro.deterministic("further", link)
+    return numpyro.deterministic("xi", jnp.concatenate([d[:, None], log_a[:, None], image[:, 2:]], axis=1))
+
+
+def abilities(population: Any, n_populations: int) -> Any:
+    """N(0, 1); of further populations N(mu, v), mu ~ N(0, 10^2) and v ~ IW(3, 1): the engine's in one dimension."""
+    n = len(population)
+    z = numpyro.sample("theta", dist.Normal(0.0, 1.0).expand([n]).to_event(1))
+    if n_populations == 1:
+        return z
+    further = n_populations - 1
+    mu = numpyro.sample("mu", dist.Normal(0.0, MU_VARIANCE**0.5).expand([further]).to_event(1))
+    variance = numpyro.sample("variance", dist.InverseGamma(1.5, 0.5).expand([further]).to_event(1))
+    theta = jnp.append(0.0, mu)[population] + jnp.sqrt(jnp.append(1.0, variance))[population] * z
+    own = population[None, :] == jnp.arange(n_populations)[:, None]
+    mean = (own * theta).sum(axis=1) / own.sum(axis=1)
+    square = (own * theta**2).sum(axis=1) / own.sum(axis=1)
+    numpyro.deterministic("further", jnp.concatenate([mean, jnp.sqrt(square - mean**2)]))
+    return theta
+
+
+def irt(data: PeriodData, tau: float, centred: bool) -> None:
+    """Items, population, abilities, responses of a one-dimensional period with one group."""
+    (g,) = data.groups.values()
+    if g.guide is None:
+        xi = population_items(jnp.array(g.X), jnp.array(g.model.prior.sd), tau, centred)
     else:
-        xi = numpyro.deterministic("xi", mean + z @ L.T)
-    numpyro.deterministic("sigma", L @ L.T)
-    theta = numpyro.sample("theta", dist.Normal(0.0, 1.0).expand([n_persons]).to_event(1))
-    own = xi[item]
-    eta = jnp.exp(own[:, 1]) * (theta[person] - own[:, 0])
-    numpyro.factor("responses", log_likelihood(name, y, eta, own[:, 2:]).sum())
+        xi = guided_items(jnp.array(g.guide.mean), jnp.array(g.guide.covariance))
+    theta = abilities(jnp.array(data.population), len(data.populations))
+    own = xi[g.item]
+    eta = jnp.exp(own[:, 1]) * (theta[g.person] - own[:, 0])
+    numpyro.factor("responses", log_likelihood(g.model.name, jnp.array(g.score), eta, own[:, 2:]).sum())
 
 
 def sample_nuts(
     data: PeriodData, tau: float, *, warmup: int, draws: int, chains: int = 1, centred: bool = True, seed: int = 1
 ) -> Draws:
     """NUTS draws of a period with one group; two stretches of `draws` a chain, the second timed."""
-    (g,) = data.groups.values()
-    model = (g.model.name, jnp.array(g.X), jnp.array(g.model.prior.sd), tau)
-    args = (*model, jnp.array(g.person), jnp.array(g.item), jnp.array(g.score), len(data.person_ids), centred)
     wanted = {"chain_method": "sequential", "progress_bar": False, "num_chains": chains}
     # from near zero: starts with a = e^2 and more leave chains of the graded model stuck far away
-    nuts = NUTS(lambda: irt(*args), init_strategy=init_to_uniform(radius=0.2))
+    nuts = NUTS(lambda: irt(data, tau, centred), init_strategy=init_to_uniform(radius=0.2))
     sampler = MCMC(nuts, num_warmup=warmup, num_samples=draws, **wanted)
     start = time.process_time()
     sampler.warmup(jax.random.PRNGKey(seed), collect_warmup=False)
@@ -138,11 +183,12 @@ def sample_nuts(
         start = time.process_time()
         sampler.run(jax.random.PRNGKey(seed + 1 + stretch))
         found = sampler.get_samples(group_by_chain=True)
-        parts.append({name: np.asarray(found[name]) for name in ("xi", "beta", "sigma")})
+        found.setdefault("further", found["xi"][:, :, 0, :0])
+        parts.append({name: np.asarray(found[name]) for name in ("xi", "beta", "further")})
         seconds = time.process_time() - start
         sampler.post_warmup_state = sampler.last_state
     joined = {name: np.concatenate([part[name] for part in parts], axis=1) for name in parts[0]}
-    return Draws(joined["xi"], joined["beta"], joined["sigma"], 2.0 * seconds, 2.0 * seconds + warm)
+    return Draws(joined["xi"], joined["beta"], joined["further"], 2.0 * seconds, 2.0 * seconds + warm)
 
 
 # --- the engine ---------------------------------------------------------------------------------------------------
@@ -162,13 +208,22 @@ def sample_engine(data: PeriodData, tau: float, *, draws: int, min_ess: float = 
         raise RuntimeError(f"the engine did not reach its targets: {result.convergence.warnings}")
     found, c = result.groups[g.name], result.convergence
     sampling = seconds * (c.sweeps - c.warmup) / c.sweeps
-    return Draws(found.xi.astype(float), found.beta, found.sigma, sampling, seconds)
+    further = found.xi[:, :, 0, :0].astype(float)
+    if len(data.populations) > 1:
+        own = result.abilities
+        further = np.concatenate([own.population_mean[..., 0], own.population_sd[..., 0]], axis=-1)
+    if found.guide_link is not None:
+        further = found.guide_link
+    beta = found.beta if g.guide is None else found.beta[:, :, :0]
+    return Draws(found.xi.astype(float), beta, further, sampling, seconds)
 
 
 # --- comparing ----------------------------------------------------------------------------------------------------
 
 
-def make_data(name: str, n_items: int, n_persons: int, per_person: int, seed: int = 1) -> PeriodData:
+def make_data(
+    name: str, n_items: int, n_persons: int, per_person: int, seed: int = 1, kind: str = "plain"
+) -> PeriodData:
     """A period with one group and one feature, whose columns are already standardised."""
     rng = np.random.default_rng(seed)
     model = make_model(name, CATEGORIES if model_class(name).polytomous else None)
@@ -176,29 +231,45 @@ def make_data(name: str, n_items: int, n_persons: int, per_person: int, seed: in
     X = np.column_stack([np.ones(n_items), (feature - feature.mean()) / feature.std()])
     p, sd = len(model.parameters), np.array(model.prior.sd)
     xi = X @ np.vstack([model.prior.mean, 0.3 * sd]) + 0.8 * sd * rng.standard_normal((n_items, p))
-    theta = rng.standard_normal(n_persons)
-    item = np.argsort(rng.random((n_persons, n_items)), axis=1)[:, :per_person].ravel().astype(np.int32)
+    M = POPULATIONS if kind == "pooled" else 1
+    population = (np.arange(n_persons) % M).astype(np.int32)
+    theta = 0.5 * population + (1.0 - 0.1 * population) * rng.standard_normal(n_persons)
+    order = rng.random((n_persons, n_items))
+    if M > 1:
+        order[(np.arange(n_items)[None, :] - population[:, None]) % M == 0] += 1.0
+    item = np.argsort(order, axis=1)[:, :per_person].ravel().astype(np.int32)
     person = np.repeat(np.arange(n_persons, dtype=np.int32), per_person)
     score = model.simulate(theta[person], xi[item], rng)
     ids = tuple(f"i{j}" for j in range(n_items))
     group = GroupData("items", "ability", model, ids, ("1", "x"), X, person, item, score)
+    if kind == "guided":
+        root = 0.3 * sd[:, None] * (np.eye(p) + 0.3 * np.tril(rng.standard_normal((n_items, p, p)), -1))
+        image = xi + np.einsum("jab,jb->ja", root, rng.standard_normal((n_items, p)))
+        image[:, 0], image[:, 1] = np.exp(LINK[0]) * image[:, 0] + LINK[1], image[:, 1] - LINK[0]
+        group = replace(group, guide=Guide(image, root @ np.swapaxes(root, 1, 2)))
     persons = pl.Series("person_id", np.arange(n_persons)).cast(pl.String)
-    return PeriodData("period", ("ability",), persons, {"items": group}, ("period",), np.zeros(n_persons, np.int32))
+    names = tuple(f"period {m}" for m in range(M))
+    return PeriodData("period", ("ability",), persons, {"items": group}, names, population)
 
 
 def effective(draws: Draws) -> dict[str, float]:
-    """Median bulk ESS of d, log a, beta."""
+    """Median bulk ESS of d, log a, beta and what a pooled or guided fit has further."""
     xi = diagnose(np.ascontiguousarray(draws.xi), kinds=("ess_bulk",)).ess_bulk
-    beta = diagnose(np.ascontiguousarray(draws.beta), kinds=("ess_bulk",)).ess_bulk
-    return {"d": float(np.median(xi[:, 0])), "log a": float(np.median(xi[:, 1])), "beta": float(np.median(beta))}
+    found = {"d": float(np.median(xi[:, 0])), "log a": float(np.median(xi[:, 1]))}
+    for name, values in (("beta", draws.beta), ("further", draws.further)):
+        if values.size:
+            own = diagnose(np.ascontiguousarray(values), kinds=("ess_bulk",)).ess_bulk
+            found[name] = float(np.median(own))
+    return found
 
 
 def posterior_difference(one: Draws, other: Draws) -> tuple[float, float, float]:
-    """Differences of posterior means of items and beta in SDs of `other` (RMS, largest); median SD ratio."""
+    """Differences of posterior means of everything kept in SDs of `other` (RMS, largest); median SD ratio."""
 
     def flat(draws: Draws) -> np.ndarray:
         n = draws.xi.shape[0] * draws.xi.shape[1]
-        return np.concatenate([draws.xi.reshape(n, -1), draws.beta.reshape(n, -1)], axis=1)
+        parts = (draws.xi, draws.beta, draws.further)
+        return np.concatenate([part.reshape(n, part[0, 0].size) for part in parts], axis=1)
 
     a, b = flat(one), flat(other)
     z = (a.mean(axis=0) - b.mean(axis=0)) / b.std(axis=0)
@@ -214,15 +285,16 @@ def main() -> None:
     parser.add_argument("--model", default="2pl")
     parser.add_argument("--warmup", type=int, default=300)
     parser.add_argument("--draws", type=int, default=150)
+    parser.add_argument("--kind", default="plain", choices=["plain", "pooled", "guided"])
     parser.add_argument("--full", action="store_true", help="500 items x 5,000 examinees x 30")
     given = parser.parse_args()
     size = (500, 5_000, 30) if given.full else (given.items, given.persons, given.per_person)
-    data, tau = make_data(given.model, *size), CalibrationSpec().tau
+    data, tau = make_data(given.model, *size, kind=given.kind), CalibrationSpec().tau
     sample_engine(make_data(given.model, 20, 60, 10), 1.0, draws=1000, min_ess=100)  # compiles
     ours = sample_engine(data, tau, draws=8_000)
     theirs = sample_nuts(data, tau, warmup=given.warmup, draws=given.draws)
     print(
-        f"{given.model}, {size[0]} items x {size[1]} examinees x {size[2]} responses; load average "
+        f"{given.model} ({given.kind}), {size[0]} items x {size[1]} examinees x {size[2]} responses; load average "
         f"{os.getloadavg()[0]:.1f}; the engine's 8 chains run side by side in SIMD lanes, NUTS has one"
     )
     print("             median bulk ESS      ESS per CPU second, sampling    with warm-up")
