@@ -157,8 +157,9 @@ class Sampler:
             return True
         if reached.max_rhat > 1.1 and trace.sweeps >= 2 * self.warmup_end:
             # Chains that mix slowly have a large R-hat at first; after twice the warm-up they had not met in it: what
-            # was sampled becomes warm-up.
-            self.warmup_end = self.state.sweep + 1
+            # was sampled becomes warm-up, and what moves learned while the chains disagreed is learned anew.
+            self.warmup_end = self.state.sweep + WARMUP
+            self.moves.forget()
             trace.clear()
             return False
         trace.plan_next(spec)

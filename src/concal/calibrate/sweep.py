@@ -43,6 +43,13 @@ class Sweep:
     def _parts(self) -> dict[str, Part]:
         return {"units": self.units, "sigma": self.sigma, "correlation": self.correlation}
 
+    def forget(self) -> None:
+        """Learn anew what moves propose from; until then they go on with what they have."""
+        for reference in (*self.sigma.references, self.correlation.reference):
+            reference.forget()
+        for sketch in (*self.sigma.sketches, self.correlation.sketch):
+            sketch.forget()
+
     def run(self, state: State, *, adapting: bool, moments: MomentSums | None = None) -> None:
         """Move everything once; `moments` takes in where the items were before, while moves adapt they learn."""
         units, layout = self.units, self.layout

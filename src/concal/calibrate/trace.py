@@ -68,6 +68,11 @@ class Trace(SavedFields):
         self.sweeps += 1
         C = self.chains
         self.population.add(population_vectors(self.layout, state)[:, :C].copy())
+        steps.workers.map(  # every sweep: sums cannot be thinned afterwards, as draws are
+            lambda chunk: kernels.add_abilities(state.theta, C, self.ability_total, self.ability_square, *chunk),
+            self.layout.person_chunks,
+        )
+        self.ability_count += C
         if self.sweeps % self.thin:
             return
         if self.kept == 2 * self.per_chain:
@@ -81,11 +86,6 @@ class Trace(SavedFields):
             if name not in self.draws:
                 self.draws[name] = np.empty((2 * self.per_chain, *value.shape[:-1], C))
             self.draws[name][at] = value[..., :C]
-        steps.workers.map(
-            lambda chunk: kernels.add_abilities(state.theta, C, self.ability_total, self.ability_square, *chunk),
-            self.layout.person_chunks,
-        )
-        self.ability_count += C
         self.kept += 1
 
     def _halve(self) -> None:

@@ -64,6 +64,10 @@ class Reference(SavedFields):
         new = (((new_phi - self.mean) @ self.inverse.T) ** 2).sum(axis=1)
         return new_phi, 0.5 * (TAIL_DF + k) * (np.log1p(new / TAIL_DF) - np.log1p(old / TAIL_DF))
 
+    def forget(self) -> None:
+        """Start a new history, and let the step adapt as quickly as at first."""
+        self.history, self.trials = [], 0
+
     def save(self) -> Saved:
         """See `concal.calibrate.saving.Part`."""
         return super().save() | {"history": np.array(self.history)}
