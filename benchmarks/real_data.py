@@ -11,6 +11,10 @@ assist_order   the same with cohorts in the order of the students' numbers
 timss    TIMSS 2007, grade 8, Russia: 4,472 students, 437 items in booklets, right/wrong and partial credit, content and
          cognitive domain as features; three cohorts of students, by their number modulo three
 vas      1,033 people rated five statements on a line of 112 mm (nobody at an end); three cohorts; ordered_beta
+livecodebench   37 systems run 479 programs in their heads (scenario execution); right in at least half of the samples;
+         systems trained on text up to January 2023, and later ones; one slope
+verbagg  316 people, 24 items of verbal aggression with three ordered answers; behaviour, situation and mode as
+         features; two cohorts
 matura   three school types of a national examination in mathematics, one after the other; 30 items worth 1 to 4 points,
          a group for each number of categories, some of two items
 
@@ -137,24 +141,59 @@ def matura(data: Path) -> Study:
     return model, items, periods
 
 
+def livecodebench(data: Path) -> Study:
+    """Systems as examinees: few, each answering everything, so slopes of single items cannot be told apart."""
+    folder = data / "livecodebench"
+    responses = pl.read_parquet(folder / "responses.parquet").rename(NAMES)
+    items = pl.read_parquet(folder / "items.parquet").rename({"item": "item_id"})
+    items = items.filter(pl.col("scenario") == "execution").select("item_id", "item_date")
+    # trained up to when; the two systems without a date are earlier ones
+    dates = pl.read_parquet(folder / "examinees.parquet").select(person_id="examinee", until="release_date")
+    later = (pl.col("until") > pl.datetime(2023, 1, 31)).fill_null(False).alias("later")
+    right = (pl.col("score") >= 0.5).cast(pl.Float64).alias("score")
+    answers = responses.join(items, on="item_id", how="semi").join(dates, on="person_id", how="left")
+    parts = answers.with_columns(right, later).partition_by("later", as_dict=True)
+    group = {"model": "1pl", "dimension": "ability"}
+    model = concal.Spec.parse(
+        {"bank": {"dimensions": ["ability"]}, "groups": {"execution": group}, "calibration": {"seed": 1}}
+    )
+    return model, items.select("item_id"), {"until-2023-01": parts[(False,)], "later": parts[(True,)]}
+
+
+def verbagg(data: Path) -> Study:
+    """Three ordered answers; items are a design of behaviour, situation and whether one would do it."""
+    table = pl.read_csv(data / "classics" / "verbagg.csv").rename(NAMES).with_columns(pl.col("item_id").cast(pl.String))
+    items = table.select("item_id", "do", "other", "scold", "shout").unique()
+    features = "~ do + other + scold + shout"
+    group = {"model": "gpcm", "categories": 3, "dimension": "ability", "features": features}
+    model = concal.Spec.parse(
+        {"bank": {"dimensions": ["ability"]}, "groups": {"all": group}, "calibration": {"seed": 1}}
+    )
+    return model, items, by_cohort(table.select("person_id", "item_id", "score"), 2)
+
+
+STUDIES: dict[str, Callable[[Path], Study]] = {
+    "cloze": cloze,
+    "cloze2": lambda data: cloze(data, weeks=3),
+    "assist": assist,
+    "assist_order": lambda data: assist(data, in_order=True),
+    "timss": timss,
+    "vas": vas,
+    "livecodebench": livecodebench,
+    "verbagg": verbagg,
+    "matura": matura,
+}
+
+
 def main() -> None:
     """One data set."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", choices=("cloze", "cloze2", "assist", "assist_order", "timss", "vas", "matura"))
+    parser.add_argument("dataset", choices=sorted(STUDIES))
     parser.add_argument("--data", type=Path, required=True, help="folder with cloze_stats/, assist2017/, ...")
     parser.add_argument("--out", type=Path, required=True, help="a new folder for bank and report")
     parser.add_argument("--no-pooled", action="store_true", help="no pooled fit, only the bank and its drift")
     given = parser.parse_args()
-    studies = {
-        "cloze": cloze,
-        "cloze2": lambda data: cloze(data, weeks=3),
-        "assist": assist,
-        "assist_order": lambda data: assist(data, in_order=True),
-        "timss": timss,
-        "vas": vas,
-        "matura": matura,
-    }
-    model, items, periods = studies[given.dataset](given.data)
+    model, items, periods = STUDIES[given.dataset](given.data)
     bank = Bank.create(given.out / "bank", model)
     started = time.monotonic()
 

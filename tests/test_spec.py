@@ -44,7 +44,6 @@ def changed(path: str, value: object) -> dict:
         ("calibraton", {}, "calibraton: unknown key; did you mean 'calibration'?"),
         ("groups.vocabulary.model", "2lp", "groups.vocabulary.model: unknown response model '2lp'"),
         ("groups.vocabulary.model", "gcpm", "did you mean 'gpcm'?"),
-        ("groups.vocabulary.model", "gpcm", "groups.vocabulary.categories: response model 'gpcm' needs"),
         ("groups.vocabulary.categories", 5, "groups.vocabulary.categories: response model '2pl' takes no categories"),
         ("groups.vocabulary.categories", 1, "groups.vocabulary.categories: input should be greater than or equal to 2"),
         ("groups.vocabulary.dimension", "raeding", "groups.vocabulary.dimension: 'raeding' is not one of"),

@@ -36,12 +36,41 @@ def check_safe_name(name: str, what: str = "period") -> str:
 
 
 def shown_name_problem(name: str) -> str | None:
-    """Why a name cannot be a group or a dimension, or None."""
+    """Why a name cannot be shown (a dimension, a reported score), or None."""
     if not name.strip() or len(name) > 100 or not name.isprintable():
         return "must be 1 to 100 printable characters"
     if name != name.strip():
         return "must not begin or end with a space"
     return None
+
+
+def group_name_problem(name: str) -> str | None:
+    """Why a name cannot be a group, or None."""
+    if split_stratum(name)[1] is not None:
+        return "ends like the part of a group with its own number of categories; those come from the item table"
+    return shown_name_problem(name)
+
+
+_STRATUM = re.compile(r"(.+) \(([0-9]+) categories\)")
+
+
+def stratum_name(group: str, categories: int) -> str:
+    """What the items of a group with their own number of categories are called.
+
+    >>> stratum_name("essay", 3)
+    'essay (3 categories)'
+    """
+    return f"{group} ({categories} categories)"
+
+
+def split_stratum(name: str) -> tuple[str, int | None]:
+    """The group behind a name, and the number of categories where the name says one.
+
+    >>> split_stratum("essay (3 categories)"), split_stratum("essay")
+    (('essay', 3), ('essay', None))
+    """
+    found = _STRATUM.fullmatch(name)
+    return (found[1], int(found[2])) if found else (name, None)
 
 
 def natural_key(name: str) -> tuple[tuple[int, int, str], ...]:

@@ -13,8 +13,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from concal.errors import SpecError, first_few
 from concal.formula import parse_formula
-from concal.names import safe_name_problem, shown_name_problem
-from concal.response import ResponseModel, make_model
+from concal.names import group_name_problem, safe_name_problem, shown_name_problem, split_stratum
+from concal.response import ResponseModel, is_polytomous, make_model
+
+MOST_CATEGORIES = 64
 
 
 class _Section(BaseModel):
@@ -35,10 +37,17 @@ class GroupSpec(_Section):
     """One item group: a task type with its response model and its population model."""
 
     model: str = Field(
-        description="Response model: 1pl, 2pl, 3pl, gpcm, grm, beta, ordered_beta or one that was added."
+        description="Response model: 1pl (or rasch), 2pl, 3pl, pcm, rsm, gpcm, grm, beta, ordered_beta or one that was "
+        "added."
     )
     dimension: str = Field(description="The latent dimension the group's items load on.")
-    categories: int | None = Field(default=None, ge=2, le=64, description="Number of score categories (gpcm, grm).")
+    categories: int | None = Field(
+        default=None,
+        ge=2,
+        le=MOST_CATEGORIES,
+        description="Number of score categories (gpcm, grm) of items that do not have their own: a column categories "
+        "in the item table, or, where the group says none, one more than the item's max_score.",
+    )
     max_score: float | None = Field(
         default=None,
         gt=0,
@@ -49,14 +58,33 @@ class GroupSpec(_Section):
         default=None,
         description="free: every item its own slope (the default); equal: one for all items of the group, as in 1pl.",
     )
+    steps: Literal["free", "equal"] | None = Field(
+        default=None,
+        description="Steps of gpcm and grm. free: every item its own (the default); equal: the same for all items of "
+        "the group with as many categories, a rating scale.",
+    )
     features: str = Field(
         default="~ 1", description="Formula of the item features that predict xi; the intercept is implied."
     )
 
     @property
     def response_model(self) -> ResponseModel:
-        """The response model as an object."""
-        return make_model(self.model, self.categories, self.slopes)
+        """The response model as an object; of items without their own number of categories."""
+        return make_model(self.model, self.categories, self.slopes, self.steps)
+
+    @property
+    def polytomous(self) -> bool:
+        """Whether its items may differ in their number of categories."""
+        return is_polytomous(self.model)
+
+    @property
+    def kernel_model(self) -> ResponseModel:
+        """A model with the kernels of all its items."""
+        return self.response_model if self.categories or not self.polytomous else self.of(3).response_model
+
+    def of(self, categories: int | None) -> GroupSpec:
+        """The group as its items with so many categories see it; None: those without a number of their own."""
+        return self if categories is None else self.model_copy(update={"categories": categories})
 
 
 class DataSpec(_Section):
@@ -265,15 +293,16 @@ class Spec(_Section):
     def _group_problems(self) -> Iterator[str]:
         for name, group in self.groups.items():
             path = f"groups.{name}"
-            if why := shown_name_problem(name):
+            if why := group_name_problem(name):
                 yield f"groups: the name {name!r} {why}"
             if group.dimension not in self.bank.dimensions:
                 hint = nearest(group.dimension, self.bank.dimensions)
                 yield f"{path}.dimension: {group.dimension!r} is not one of bank.dimensions{hint}"
             try:
-                make_model(group.model, group.categories, group.slopes)
+                _ = group.kernel_model
             except SpecError as error:
-                what = "model" if "unknown" in str(error) else "slopes" if "slopes" in str(error) else "categories"
+                what = next((w for w in ("slopes", "steps") if w in str(error)), "categories")
+                what = "model" if "unknown" in str(error) else what
                 yield f"{path}.{what}: {error}"
             try:
                 parse_formula(group.features)
@@ -297,6 +326,20 @@ class Spec(_Section):
                 yield f"{path}.slope: must not be 0"
             if rule.min is not None and rule.max is not None and rule.min >= rule.max:
                 yield f"{path}: min must be below max"
+
+    def group(self, name: str) -> GroupSpec | None:
+        """A group, or the part of it that has its own number of categories, by name; None: there is none.
+
+        >>> spec = Spec.parse({"bank": {"dimensions": ["writing"]},
+        ...                    "groups": {"essay": {"model": "gpcm", "dimension": "writing"}}})
+        >>> spec.group("essay (3 categories)").response_model.n_categories
+        3
+        """
+        base, categories = split_stratum(name)
+        found = self.groups.get(base)
+        if found is None or (categories is not None and not found.polytomous):
+            return None
+        return found.of(categories)
 
     @classmethod
     def parse(cls, data: Mapping[str, Any], source: str = "the spec") -> Spec:

@@ -19,10 +19,16 @@ def test_names_and_options():
     assert decode_model(encode_model(make_model("grm", 3, "equal"))) == make_model("grm", 3, "equal")
     with pytest.raises(SpecError, match="response model '1pl' has equal slopes"):
         make_model("1pl", slopes="free")
-    with pytest.raises(SpecError, match='use "1pl": the same model, with abilities in units of their SD'):
-        make_model("rasch")
-    with pytest.raises(SpecError, match='use "gpcm" with slopes = "equal"'):
-        make_model("pcm", 3)
+    assert make_model("rasch") == make_model("1pl")
+    assert make_model("pcm", 3) == make_model("gpcm", 3, "equal")
+    assert make_model("rsm", 4) == make_model("gpcm", 4, "equal", "equal") != make_model("pcm", 4)
+    assert make_model("rsm", 4).shared == (1, 2, 3)
+    assert make_model("grm", 4, steps="equal").shared == (2, 3)
+    assert decode_model(encode_model(make_model("rsm", 4))) == make_model("rsm", 4)
+    with pytest.raises(SpecError, match="response model 'rsm' has equal steps"):
+        make_model("rsm", 4, steps="free")
+    with pytest.raises(SpecError, match="response model '2pl' has no steps"):
+        make_model("2pl", steps="equal")
 
 
 @pytest.fixture(scope="module")

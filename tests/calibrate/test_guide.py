@@ -8,11 +8,12 @@ from programme import simulate_period
 
 from concal.calibrate.kernels import LANES
 from concal.calibrate.known import INFLATION, guide_period
-from concal.calibrate.layout import lay_out, standardise
+from concal.calibrate.layout import lay_out
 from concal.calibrate.moves.expansion import expand
 from concal.calibrate.moves.link import _derivatives, _draw_link, _quadratic, draw_links, prior_mean, prior_precision
 from concal.calibrate.moves.units import AbilitySums
 from concal.calibrate.period import calibrate_period
+from concal.calibrate.standardise import standardise
 from concal.calibrate.state import initial_state
 from concal.combine.result import GroupConsensus
 from concal.data.period import Guide

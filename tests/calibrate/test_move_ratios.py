@@ -77,7 +77,8 @@ def test_moves_of_sigma(kind):
         know(move.references[k], q * (q + 1) // 2, rng)
         Q = sketch_units(move.sketches[k], g.p, rng)
         steps.likelihood.log_likelihood(state, k, s.xi, s.par, steps.item_ll[k], 0, g.n_items)
-        new = move.propose([k], state, steps, rng)[k]
+        whole = move.propose([k], state, steps, rng)[k]
+        (new,) = whole.groups
         phi, new_phi = pack(own_block(g, s.sigma))[LANE], pack(own_block(g, new.sigma))[LANE]
         xi = new.xi[..., LANE].copy()
         xi[:, list(g.model.shared)] = at.groups[k].xi[:, list(g.model.shared)]  # stay where the group has them
@@ -87,7 +88,7 @@ def test_moves_of_sigma(kind):
         diagonal = np.cumsum(np.arange(1, q + 1)) - 1
         found += ((q - np.arange(q) + 1) * (new_phi - phi)[diagonal]).sum()  # d Sigma / d phi
         found += log_reference(move.references[k], phi) - log_reference(move.references[k], new_phi)
-        np.testing.assert_allclose(new.log_ratio[LANE], found, atol=WHOLE, rtol=1e-5)
+        np.testing.assert_allclose(whole.log_ratio[LANE], found, atol=WHOLE, rtol=1e-5)
 
 
 def test_moves_of_the_correlation():
@@ -109,11 +110,11 @@ def test_moves_of_the_correlation():
 
 
 def test_moves_of_a_slope_that_a_group_shares():
-    data, layout, state, steps = scattered("equal")
+    data, _, state, steps = scattered("equal")
     at = Point.of(state, LANE)
     for k in (0, 1):
-        g, s = layout.groups[k], state.groups[k]
-        old, new = (shared.place_at(steps, state, k, g, s, 1, s.beta[0, 1] + step, TAU) for step in (0.0, 0.2))
+        s = state.groups[k]
+        old, new = (shared.place_at(steps, state, (k,), 1, s.beta[0, 1] + step, TAU) for step in (0.0, 0.2))
         beta, xi = at.groups[k].beta.copy(), at.groups[k].xi.copy()
         beta[0, 1] = xi[:, 1] = new.value[LANE]
         found = difference(data, with_group(at, k, beta=beta, xi=xi), at)

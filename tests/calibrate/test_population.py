@@ -4,7 +4,7 @@ import numpy as np
 from programme import simulate_period
 
 from concal.calibrate.kernels import LANES
-from concal.calibrate.layout import lay_out, standardise
+from concal.calibrate.layout import lay_out
 from concal.calibrate.moves.correlation import CorrelationMove, z_from_correlation
 from concal.calibrate.moves.expansion import expand
 from concal.calibrate.moves.population import (
@@ -15,6 +15,7 @@ from concal.calibrate.moves.population import (
 from concal.calibrate.moves.sigma import log_density, pack, unpack
 from concal.calibrate.moves.units import UnitSteps
 from concal.calibrate.priors import NU, correlation_of_z
+from concal.calibrate.standardise import standardise
 from concal.calibrate.state import initial_state
 from concal.calibrate.workers import Workers
 

@@ -8,6 +8,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.family import Family, families
+from concal.calibrate.standardise import Standardisation, group_rows, standardise
 from concal.data.period import GroupData, Guide, PeriodData
 from concal.errors import ConvergenceError, first_few
 from concal.response import ResponseModel
@@ -18,16 +20,6 @@ CHUNK_RESPONSES = 60_000
 BLOCK_ITEMS = 256
 CHUNKS = 8  # at least, so that a small period keeps every thread busy; fixed, so that sums round alike on any number
 FEWEST_PERSONS, FEWEST_RESPONSES = 200, 4000  # in a chunk: below, handing it over costs more than it saves
-
-
-@dataclass(frozen=True)
-class Standardisation:
-    r"""Design columns centred and scaled for the sampler: X_s = X T, so beta_user = T beta_s."""
-
-    X: Array
-    to_user: Array  # T, (features, features)
-    singular: Array  # eigenvalues of X_s' X_s
-    vectors: Array  # its eigenvectors, by columns
 
 
 @dataclass(frozen=True)
@@ -90,13 +82,21 @@ class Layout:
         """Dimensions with at least one guided group."""
         return sorted({g.dim for g in self.groups if g.guide is not None})
 
+    @cached_property
+    def families(self) -> tuple[Family, ...]:
+        """Groups by the population of d and log a they share."""
+        return families(self.groups)
+
 
 def lay_out(data: PeriodData) -> Layout:
     """Index a period for the passes; what cannot be identified is refused here, before sampling."""
     _refuse_unidentified(data)
     n = len(data.person_ids)
     dimension = {name: k for k, name in enumerate(data.dimensions)}
-    groups = tuple(_lay_out_group(g, dimension[g.dimension], n) for g in data.groups.values())
+    whole = group_rows({name: g.X for name, g in data.groups.items() if g.guide is None})
+    groups = tuple(
+        _lay_out_group(g, dimension[g.dimension], n, whole.get(name, g.X)) for name, g in data.groups.items()
+    )
     sizes = np.bincount(data.population, minlength=len(data.populations)).astype(np.int64)
     step = min(max(-(-n // CHUNKS), FEWEST_PERSONS), CHUNK_PERSONS)
     chunks = tuple((lo, min(lo + step, n)) for lo in range(0, n, step))
@@ -105,7 +105,7 @@ def lay_out(data: PeriodData) -> Layout:
     )
 
 
-def _lay_out_group(group: GroupData, dim: int, n_persons: int) -> GroupLayout:
+def _lay_out_group(group: GroupData, dim: int, n_persons: int, whole: Array) -> GroupLayout:
     score = group.model.encode_score(group.score).astype(np.float32)
     n_items = len(group.item_ids)
     by_person = np.lexsort((group.item, group.person))
@@ -117,7 +117,7 @@ def _lay_out_group(group: GroupData, dim: int, n_persons: int) -> GroupLayout:
         group.model,
         dim,
         n_items,
-        standardise(group.X),
+        standardise(group.X, whole),
         person_start,
         np.ascontiguousarray(group.item[by_person], dtype=np.int32),
         score[by_person],
@@ -147,21 +147,6 @@ def _balanced_chunks(start: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...
         chunks.append((lo, hi))
         lo = hi
     return tuple(chunks)
-
-
-def standardise(X: Array) -> Standardisation:
-    """Centre and scale every column but the intercept (the first); a column that does not vary becomes zero."""
-    centre, scale = X.mean(axis=0), X.std(axis=0)
-    flat = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
-    scale[flat] = 1.0
-    centre[0], scale[0], flat[0] = 0.0, 1.0, False
-    to_user = np.diag(1.0 / scale)
-    to_user[0] = -centre / scale
-    to_user[0, 0] = 1.0
-    Xs = X @ to_user
-    Xs[:, flat] = 0.0
-    singular, vectors = np.linalg.eigh(Xs.T @ Xs)
-    return Standardisation(Xs, to_user, singular, vectors)
 
 
 def _refuse_unidentified(data: PeriodData) -> None:

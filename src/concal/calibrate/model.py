@@ -11,6 +11,9 @@ priors :math:`N(m_j, S_j)` on the bank's metric, :math:`\theta_{bank} = A\theta 
 
 .. math:: \log p(\xi_j) = \log A + \log N\big((A d_j + B,\ \log a_j - \log A,\ e_j)';\ m_j, S_j\big) .
 
+Strata of a group (items with different numbers of categories) have the head of beta, Sigma and a, that of d and
+log a, in common; its prior counts once, and densities are with respect to the head and the rest of each Sigma.
+
 Nothing here is fast. Every move of the sampler is tested against it; the priors are in `concal.calibrate.priors`.
 """
 
@@ -23,9 +26,11 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibrate import priors
-from concal.calibrate.layout import standardise
+from concal.calibrate.family import HEAD
+from concal.calibrate.standardise import group_rows, standardise
 from concal.calibrate.state import State
 from concal.data.period import GroupData, PeriodData
+from concal.names import split_stratum
 
 Array = npt.NDArray[np.float64]
 
@@ -61,14 +66,18 @@ class Point:
 
 def log_joint(data: PeriodData, tau: float, at: Point) -> float:
     """Log density of responses, items, populations and abilities, up to a constant."""
-    total = log_abilities(data, at)
+    total, known = log_abilities(data, at), set[str]()
+    whole = group_rows({name: group.X for name, group in data.groups.items() if group.guide is None})
     for group, value in zip(data.groups.values(), at.groups, strict=True):
         dim = data.dimensions.index(group.dimension)
         total += log_responses(group, value, at.theta[:, dim])
         if group.guide is not None:
             total += log_guided(group, value, *at.link[dim])  # its beta and Sigma only describe the items
         else:
-            total += log_items(group, value) + log_population(group, value, tau)
+            total += log_items(group, value, whole[group.name]) + log_population(group, value, tau)
+            if (base := split_stratum(group.name)[0]) in known:  # what strata share was there already
+                total -= log_population(group, value, tau, range(HEAD))
+            known.add(base)
     return total
 
 
@@ -81,10 +90,13 @@ def log_responses(group: GroupData, value: Group, theta: Array) -> float:
     return float(total)
 
 
-def log_items(group: GroupData, value: Group) -> float:
-    """Log density of the items under their population, over the coordinates every item has its own number of."""
+def log_items(group: GroupData, value: Group, whole: Array) -> float:
+    """Log density of the items under their population, over the coordinates every item has its own number of.
+
+    `whole` are the design rows of all strata of the group, which say how columns are standardised.
+    """
     own = own_coordinates(group)
-    gap = (value.xi - standardise(group.X).X @ value.beta)[:, own]
+    gap = (value.xi - standardise(group.X, whole).X @ value.beta)[:, own]
     sigma = value.sigma[np.ix_(own, own)]
     return float(-0.5 * np.einsum("ja,ab,jb->", gap, np.linalg.inv(sigma), gap) - len(gap) * _half_log_det(sigma))
 
@@ -96,9 +108,13 @@ def log_guided(group: GroupData, value: Group, log_A: float, B: float) -> float:
     return float(len(gap) * log_A - 0.5 * np.einsum("ja,jab,jb->", gap, np.linalg.inv(group.guide.covariance), gap))
 
 
-def log_population(group: GroupData, value: Group, tau: float) -> float:
-    """Log prior density of beta, Sigma and its mixing variables; of a shared coordinate, of its intercept."""
-    own, shared = own_coordinates(group), list(group.model.shared)
+def log_population(group: GroupData, value: Group, tau: float, of: range | None = None) -> float:
+    """Log prior density of beta, Sigma and its mixing variables; of a shared coordinate, of its intercept.
+
+    `of`: of these coordinates alone, the others integrated out.
+    """
+    some = of or range(len(group.model.parameters))
+    own, shared = [c for c in own_coordinates(group) if c in some], [c for c in group.model.shared if c in some]
     sigma, mixing = value.sigma[np.ix_(own, own)], value.sd_mixing[own]
     total = priors.log_beta(value.beta[:, own], tau) + priors.log_beta(value.beta[:1, shared], tau)
     total += priors.log_sigma(2.0 * _half_log_det(sigma), np.diagonal(np.linalg.inv(sigma)), mixing)

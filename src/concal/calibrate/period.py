@@ -106,6 +106,7 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
     features = {g.name: g.features for g in data.groups.values()}
     rhat, ess = _population_diagnostics(layout, trace, features, sampler.threads)
     groups, prior = {}, {}
+    alone = {f.groups[0].name for f in layout.families if len(f.members) == 1}  # others' conditional means are draws
     centres: dict[str, Array] = {}
     theta_mean, theta_sd = _ability_moments(trace)
     draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), trace.averages.means(), strict=True)
@@ -127,7 +128,7 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
             rhat=found.rhat,
             ess_bulk=found.ess_bulk,
             ess_tail=found.ess_tail,
-            beta_mean=T @ trace.final(f"group{k}/beta_mean"),
+            beta_mean=T @ trace.final(f"group{k}/beta_mean") if g.name in alone else None,
             coding=source.coding,
             moments=moments,
             **response_table(g, centres[g.name], theta_mean[:, g.dim], theta_sd[:, g.dim])._asdict(),

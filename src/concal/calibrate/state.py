@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.family import Family
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.saving import Saved, SavedFields, load_parts, save_parts
@@ -111,6 +113,17 @@ def pin(g: GroupLayout, s: GroupState) -> None:
         s.xi[:, c] = s.mean[:, c] = s.beta[0, c]
 
 
+def level_shared(families: Sequence[Family], groups: Sequence[GroupState]) -> None:
+    """Give all strata of a group the coordinates that belong to the group, where the first has them."""
+    for family in families:
+        for g, k in zip(family.groups, family.members, strict=True):
+            s = groups[k]
+            for c in g.model.shared:
+                s.beta[0, c] = s.beta_mean[0, c] = groups[family.lead].beta[0, c]
+            pin(g, s)
+            s.par = kernel_parameters(g, s.xi)
+
+
 def initial_state(layout: Layout, seed: int) -> State:
     """Abilities at zero, items scattered around the prior's centre: different in every chain."""
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
@@ -129,9 +142,8 @@ def initial_state(layout: Layout, seed: int) -> State:
         s = GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi))
         for c in g.model.shared:
             s.beta[0, c] += 0.3 * sd[c] * rng.standard_normal(LANES)
-        pin(g, s)
-        s.par = kernel_parameters(g, s.xi)
         groups.append(s)
+    level_shared(layout.families, groups)
     M, D = len(layout.populations), layout.D
     theta = (0.1 * rng.standard_normal((layout.n_persons, D, LANES))).astype(np.float32)
     R = np.broadcast_to(np.eye(D)[:, :, None], (M, D, D, LANES)).copy()

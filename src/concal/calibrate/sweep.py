@@ -9,9 +9,10 @@ from concal.calibrate.moments import MomentSums
 from concal.calibrate.moves.correlation import CorrelationMove
 from concal.calibrate.moves.expansion import expand
 from concal.calibrate.moves.link import draw_links
-from concal.calibrate.moves.population import draw_abilities, draw_group
+from concal.calibrate.moves.population import draw_abilities
 from concal.calibrate.moves.shared import move_shared
 from concal.calibrate.moves.sigma import SigmaMove
+from concal.calibrate.moves.strata import draw_family
 from concal.calibrate.moves.units import UnitSteps
 from concal.calibrate.saving import Part, Saved, load_parts, save_parts
 from concal.calibrate.state import State
@@ -62,8 +63,8 @@ class Sweep:
         if not alone:
             scale, shift = expand(layout, state, units.sums(state), self.tau, rng)
             units.rescale(state, scale, shift)
-            for g, s in zip(layout.groups, state.groups, strict=True):
-                draw_group(g, s, self.tau, rng)  # of a guided group only to be reported
+            for family in layout.families:  # of a guided group only to be reported
+                draw_family(family, [state.groups[k] for k in family.members], self.tau, rng)
             draw_links(layout, state, rng)
             move_shared(units, state, [self.tau] * len(state.groups), rng)
             if not climbing:

@@ -135,7 +135,7 @@ def add(
     with shown_progress(not as_json) as report:
         if responses is not None:
             changed = _read_spec(spec)
-            with compiled_ahead(g.response_model for g in (changed or opened.spec).groups.values()):
+            with compiled_ahead(g.kernel_model for g in (changed or opened.spec).groups.values()):
                 done = opened.add(
                     period,
                     responses,

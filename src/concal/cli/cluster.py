@@ -41,7 +41,7 @@ def backfill(
     from concal.cli.ahead import compiled_ahead
 
     opened = Bank(bank)
-    with shown_progress(not as_json) as report, compiled_ahead(g.response_model for g in opened.spec.groups.values()):
+    with shown_progress(not as_json) as report, compiled_ahead(g.kernel_model for g in opened.spec.groups.values()):
         done = opened.backfill(
             manifest,
             keep_responses=keep_responses,

@@ -37,7 +37,7 @@ def demo(
     from concal.demo import run_demo
     from concal.simulate import demo_spec
 
-    models = [group.response_model for group in demo_spec().groups.values()]
+    models = [group.kernel_model for group in demo_spec().groups.values()]
     with compiled_ahead(models), shown_progress(not as_json) as work:
         made = run_demo(to, quick=quick, seed=seed, tell=lambda text: typer.echo(text, err=as_json), work=work)
     if as_json:

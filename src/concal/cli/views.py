@@ -98,6 +98,8 @@ ITEMS = View(
         "a_sd": Column(NUMBER, "posterior SD of the slope: a times the SD of log a", "SD a"),
         "d": Column(NUMBER, "location on the reference metric, posterior mean", "d"),
         "d_sd": Column(NUMBER, "posterior SD of the location", "SD d"),
+        "d_logit": Column(NUMBER, "difficulty a d in logits, where the group has one slope (1pl, rasch, pcm, rsm)"),
+        "d_logit_sd": Column(NUMBER, "its posterior SD"),
         "source": _SOURCE,
         "n_responses": _RESPONSES,
         "n_periods": _PERIODS,

@@ -31,7 +31,7 @@ import polars as pl
 from concal import metric
 from concal.calibrate.result import Calibration, GroupDraws
 from concal.combine.result import Consensus, GroupConsensus
-from concal.combine.shared import with_group_slope
+from concal.combine.shared import with_group_values
 from concal.errors import DataError, LinkError, first_few
 from concal.link.result import Link
 from concal.link.transform import used_draws
@@ -334,8 +334,8 @@ def combine_group(
     covariance[eligible] = _inverse(Lambda_c[eligible])
     mean[eligible] = _times(covariance[eligible], b_c[eligible])
     if newest.model.shared:
-        slope, variance = float(beta[0, 1]), float(beta_covariance[1, 1])
-        mean, covariance = with_group_slope(newest.model, mean, covariance, slope, variance)
+        variances = np.diagonal(beta_covariance)[: mean.shape[1]]
+        mean, covariance = with_group_values(newest.model, mean, covariance, beta[0], variances)
     consensus = GroupConsensus(
         name=name,
         dimension=newest.dimension,

@@ -1,8 +1,8 @@
-r"""Groups with equal slopes in a consensus: the slope is the population's, and every item has it.
+r"""Groups with equal slopes or steps in a consensus: they are the population's, and every item has them.
 
-Per item the slope has no prior spread of its own, so an item's posterior is that of its other coordinates at the
-group's slope. What is not known about the slope comes on top of all items alike: with the intercepts as they are,
-d = -c / a moves by -d when log a moves by one.
+Per item such a coordinate has no prior spread of its own, so an item's posterior is that of its other coordinates at
+the group's. What is not known about it comes on top of all items alike: with the intercepts as they are, d = -c / a
+moves by -d when log a moves by one, and not with a step.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from concal.response import ResponseModel
 Array = npt.NDArray[np.float64]
 
 
-def with_group_slope(
-    model: ResponseModel, mean: Array, covariance: Array, slope: float, variance: float
+def with_group_values(
+    model: ResponseModel, mean: Array, covariance: Array, values: Array, variances: Array
 ) -> tuple[Array, Array]:
-    """Items' means (n, p) and covariances (n, p, p) with the group's log slope and its variance."""
+    """Items' means (n, p) and covariances (n, p, p) with the group's coordinates, `values` and `variances` (p,)."""
     mean, covariance = mean.copy(), covariance.copy()
     for c in model.shared:
-        mean[:, c] = slope
+        mean[:, c] = values[c]
         covariance[:, c, :] = covariance[:, :, c] = 0.0
+    for c in model.shared:
         pattern = np.zeros_like(mean)
-        pattern[:, 0], pattern[:, c] = -mean[:, 0], 1.0
-        covariance += variance * pattern[:, :, None] * pattern[:, None, :]
+        pattern[:, 0], pattern[:, c] = -mean[:, 0] if c == 1 else 0.0, 1.0
+        covariance += variances[c] * pattern[:, :, None] * pattern[:, None, :]
         covariance[:, c, c] += PINNED  # never singular
     return mean, covariance
 
 
 def with_own_spread(model: ResponseModel, sigma: Array) -> Array:
-    """Sigma (..., p, p) as if the slopes were the items' own: what a likelihood's information is measured against."""
+    """Sigma (..., p, p) as if everything were the items' own: what a likelihood's information is measured against."""
     out = np.array(sigma)
     for c in model.shared:
         out[..., c, :] = out[..., :, c] = 0.0

@@ -16,15 +16,17 @@ from concal.data.period import GroupData, PeriodData
 from concal.data.person_groups import groups_of
 from concal.data.read import Table, read_responses
 from concal.data.rows import WHY_ITEMS, Rows, index_rows
+from concal.data.strata import strata
 from concal.data.tables import period_tables
 from concal.errors import ConcalError, counted
 from concal.formula import parse_formula
 from concal.formula.design import apply_design, coding_of, doubt_rank, learn_design
-from concal.names import check_safe_name
+from concal.names import check_safe_name, split_stratum
 from concal.shown import doubts, shown
-from concal.spec import Spec
+from concal.spec import GroupSpec, Spec
 
 DesignStates = Mapping[str, dict[str, Any]]
+Strata = Mapping[str, GroupSpec]
 
 
 @shown
@@ -123,21 +125,22 @@ def check_period(
     found.warnings += answers.notes
     if answers.not_given:
         found.warn(f"{counted(answers.not_given, 'row')} without a score: taken as not given, left out")
+    parts = strata(table, spec)
     rows = index_rows(answers, table, spec, found, earlier_persons)
-    _doubt_items(rows, table, spec, found)
+    _doubt_items(rows, table, parts, spec, found)
     kept = rows.n_responses > 0  # the bank predicts the others
-    designs, states = _designs(table, kept, spec, design_states or {}, found)
-    plan = _plan(table, rows, spec, period, earlier_items, found)
+    designs, states = _designs(table, kept, parts, spec, design_states or {}, found)
+    plan = _plan(table, rows, parts, spec, period, earlier_items, found)
     found.stop_if_bad()
-    codings = {name: coding_of(spec.groups[name].features, states[name]) for name in designs}
+    codings = {name: coding_of(group.features, states[name]) for name, group in parts.items() if name in designs}
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
-    data = _period_data(period, rows, table, kept, designs, codings, spec, found, people)
+    data = _period_data(period, rows, table, kept, designs, codings, parts, spec, found, people)
     found.stop_if_bad()
     tables = period_tables(data, rows, table, wide=wide)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
 
 
-def _doubt_items(rows: Rows, table: pl.DataFrame, spec: Spec, found: Findings) -> None:
+def _doubt_items(rows: Rows, table: pl.DataFrame, parts: Strata, spec: Spec, found: Findings) -> None:
     """Few responses, constant items, categories never seen."""
     seen = table.select("item_id", "group").with_columns(
         pl.Series("n", rows.n_responses), pl.Series("distinct", rows.n_distinct)
@@ -152,7 +155,7 @@ def _doubt_items(rows: Rows, table: pl.DataFrame, spec: Spec, found: Findings) -
     constant = seen.filter((pl.col("distinct") == 1) & (pl.col("n") > 1))["item_id"]
     if constant.len():
         found.warn(f"{counted(constant.len(), 'item')} on which everybody has the same score: {some(constant)}")
-    for name, group in spec.groups.items():
+    for name, group in parts.items():
         own = (table["group"] == name).to_numpy()[rows.item]
         found.warnings += [
             f"group {name!r} ({group.model}): {text}" for text in group.response_model.doubts(rows.score[own])
@@ -174,21 +177,28 @@ _Design = tuple[np.ndarray[Any, np.dtype[np.float64]], tuple[str, ...]]
 
 
 def _designs(
-    table: pl.DataFrame, kept: np.ndarray[Any, np.dtype[np.bool_]], spec: Spec, known: DesignStates, found: Findings
+    table: pl.DataFrame,
+    kept: np.ndarray[Any, np.dtype[np.bool_]],
+    parts: Strata,
+    spec: Spec,
+    known: DesignStates,
+    found: Findings,
 ) -> tuple[dict[str, _Design], dict[str, dict[str, Any]]]:
-    """Design matrices of the kept items; what a state does not know is learned from the whole item table."""
+    """Design matrices of the kept items; what a state does not know is learned from all items of the group."""
     designs: dict[str, _Design] = {}
-    states = {name: state for name, state in known.items() if name in spec.groups}
-    keep = pl.Series(kept)
-    for name, group in spec.groups.items():
-        mine = table["group"] == name
-        own = table.filter(mine & keep)
+    states = {name: state for name, state in known.items() if spec.group(name) is not None}
+    keep, whole = pl.Series(kept), pl.Series([split_stratum(name)[0] for name in table["group"]], dtype=pl.String)
+    by_group = {split_stratum(name)[0]: state for name, state in reversed(list(known.items()))}
+    for name, group in parts.items():
+        base = split_stratum(name)[0]
+        mine = whole == base
+        own = table.filter((table["group"] == name) & keep)
         if not own.height:
             continue
         formula = parse_formula(group.features)
         try:
             complete = table.filter(mine & (keep | _complete(table, formula.columns)))
-            state = learn_design(formula, complete, name, known.get(name))
+            state = learn_design(formula, complete, name, known.get(name, by_group.get(base)))
             designs[name] = apply_design(
                 formula, own, name, state, unseen_level=spec.data.unseen_level, warnings=found.warnings
             )
@@ -226,14 +236,20 @@ def _complete(table: pl.DataFrame, columns: Collection[str]) -> pl.Series:
 
 
 def _plan(
-    table: pl.DataFrame, rows: Rows, spec: Spec, period: str, earlier: ItemIds | None, found: Findings
+    table: pl.DataFrame,
+    rows: Rows,
+    parts: Strata,
+    spec: Spec,
+    period: str,
+    earlier: ItemIds | None,
+    found: Findings,
 ) -> Linkage | None:
     """The linkage plan with this period in it; no way to the reference is a problem."""
     if not earlier:
         return None
     answered = table.filter(pl.Series(rows.n_responses > 0))
     own: dict[str, list[str]] = {}
-    for name, group in spec.groups.items():
+    for name, group in parts.items():
         ids = answered.filter(pl.col("group") == name)["item_id"].to_list()
         if ids:
             own.setdefault(group.dimension, []).extend(ids)
@@ -255,6 +271,7 @@ def _period_data(
     kept: np.ndarray[Any, np.dtype[np.bool_]],
     designs: Mapping[str, _Design],
     codings: Mapping[str, str],
+    parts: Strata,
     spec: Spec,
     found: Findings,
     people: tuple[tuple[str, ...], np.ndarray[Any, np.dtype[np.int32]]],
@@ -267,8 +284,8 @@ def _period_data(
         own = mine[rows.item]
         data[name] = GroupData(
             name=name,
-            dimension=spec.groups[name].dimension,
-            model=spec.groups[name].response_model,
+            dimension=parts[name].dimension,
+            model=parts[name].response_model,
             item_ids=tuple(ids.filter(pl.Series(mine)).to_list()),
             features=features,
             X=X,
@@ -277,7 +294,8 @@ def _period_data(
             score=rows.score[own],
             coding=codings[name],
         )
-    if absent := [name for name in spec.groups if name not in data]:
+    answered_groups = {split_stratum(name)[0] for name in data}
+    if absent := [name for name in spec.groups if name not in answered_groups]:
         found.warn(f"{counted(len(absent), 'group')} without responses in this period: {some(absent)}")
     answered = {g.dimension for g in data.values() if g.score.size}
     if lacking := [d for d in spec.bank.dimensions if d not in answered]:

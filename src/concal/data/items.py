@@ -8,6 +8,7 @@ import polars as pl
 
 from concal.data.findings import Findings, some
 from concal.data.read import Table, read_table
+from concal.data.strata import with_strata
 from concal.errors import counted
 from concal.spec import Spec
 
@@ -15,7 +16,8 @@ from concal.spec import Spec
 def read_items(source: Table, spec: Spec, found: Findings) -> pl.DataFrame:
     """Items sorted by id, those without id or with an unknown group left out and noted as problems.
 
-    The column `group` may be absent where the spec has one group only.
+    The column `group` may be absent where the spec has one group only. It comes back as the items' strata
+    (`concal.data.strata`), which are the groups themselves unless numbers of categories differ.
     """
     only = list(spec.groups) if len(spec.groups) == 1 else []
     table = read_table(source, columns=("item_id",), what="items", notes=found.warnings)
@@ -30,7 +32,7 @@ def read_items(source: Table, spec: Spec, found: Findings) -> pl.DataFrame:
     if twice.len():
         found.error(f"items: {counted(twice.len(), 'item_id')} on several rows: {some(twice)}; keep one row per item")
         table = table.unique("item_id", keep="first", maintain_order=True)
-    known = table["group"].is_in(list(spec.groups)).fill_null(False)
+    known = pl.Series([spec.group(name) is not None for name in table["group"].fill_null("")], dtype=pl.Boolean)
     if not known.all():
         names = table.filter(~known)["group"].unique(maintain_order=True)
         near = get_close_matches(str(names[0]), list(spec.groups), n=1)
@@ -40,4 +42,4 @@ def read_items(source: Table, spec: Spec, found: Findings) -> pl.DataFrame:
             f"items: {counted(ids.len(), 'item')} in a group the spec does not have ({some(names)}): {some(ids)}{hint}"
         )
         table = table.filter(known)
-    return table.sort("item_id")
+    return with_strata(table.sort("item_id"), spec, found)

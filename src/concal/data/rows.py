@@ -12,6 +12,7 @@ import polars as pl
 
 from concal.data.findings import Findings, some
 from concal.data.read import Answers
+from concal.data.strata import declared_maxima, strata
 from concal.errors import counted
 from concal.response import ResponseModel
 from concal.spec import Spec
@@ -155,34 +156,23 @@ def _returning(
 def _in_model_units(rows: pl.DataFrame, table: pl.DataFrame, spec: Spec, found: Findings) -> pl.DataFrame:
     """Scores out of a declared maximum, in the response model's own units: score / declared * model's maximum."""
     unit, whole = np.ones((2, table.height))  # score * unit / whole: whole numbers stay exact
-    given = _declared(table, found)
-    for name, group in spec.groups.items():
+    given = declared_maxima(table, Findings("said with the item table"))
+    for name, group in strata(table, spec).items():
         own, model = (table["group"] == name).to_numpy(), group.response_model
         declared = np.where(np.isnan(given), group.max_score or np.nan, given)[own]
         odd = own.nonzero()[0][~np.isnan(declared) & (model.n_categories is not None) & ~_divides(declared, model)]
         if odd.size:
             ids = table["item_id"].gather(odd)
             found.error(
-                f"group {name!r} ({group.model}): {counted(odd.size, 'item')} with a max_score that does not fit the "
-                f"model's {model.n_categories} categories: {some(ids)}; put them into a group of their own"
+                f"group {name!r} ({group.model}): {counted(odd.size, 'item')} with a max_score that does not fit "
+                f"{model.n_categories} categories: {some(ids)}; give them their own number in a column categories of "
+                "the item table"
             )
         unit[own], whole[own] = model.max_score, np.where(np.isnan(declared), model.max_score, declared)
     if (unit == whole).all():
         return rows
     item = rows["item"].to_numpy()
     return rows.with_columns(pl.Series("score", rows["score"].to_numpy() * unit[item] / whole[item]))
-
-
-def _declared(table: pl.DataFrame, found: Findings) -> npt.NDArray[np.float64]:
-    """The item table's column max_score, NaN where there is none."""
-    if "max_score" not in table.columns:
-        return np.full(table.height, np.nan)
-    given = table["max_score"].cast(pl.Float64, strict=False)
-    bad = (given.is_null() & table["max_score"].is_not_null()) | ~(given > 0).fill_null(True) | given.is_infinite()
-    if bad.fill_null(False).any():
-        ids = table["item_id"].filter(bad.fill_null(False))
-        found.error(f"items: {counted(ids.len(), 'item')} whose max_score is not a number above 0: {some(ids)}")
-    return given.set(bad.fill_null(False), None).fill_null(np.nan).to_numpy()
 
 
 def _divides(declared: npt.NDArray[np.float64], model: ResponseModel) -> npt.NDArray[np.bool_]:
@@ -197,7 +187,7 @@ def _check_scores(
 ) -> None:
     """Scores outside the range of the group's response model."""
     item, score = rows["item"].to_numpy(), rows["score"].to_numpy()
-    for name, group in spec.groups.items():
+    for name, group in strata(table, spec).items():
         own = np.flatnonzero((table["group"] == name).to_numpy()[item])
         model = group.response_model
         bad = own[model.bad_scores(score[own])]

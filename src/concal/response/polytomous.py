@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from concal.errors import SpecError
-from concal.response.base import Array, ResponseModel, not_a_category
+from concal.errors import SpecError, first_few
+from concal.response.base import Array, ResponseModel, Slopes, not_a_category
+
+HELD_SD = 1.0
+"""Logits, or logs of gaps: weak beside twenty responses, strong enough that no step wanders off."""
 
 
 @dataclass(frozen=True)
@@ -17,11 +20,41 @@ class Polytomous(ResponseModel):
     """A model with K categories."""
 
     categories: int
+    steps: Slopes = field(default="free", kw_only=True)  # every item's own, or the same for the group: a rating scale
     polytomous: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.categories < 2:
             raise SpecError(f"{self.name} needs at least 2 categories, not {self.categories}")
+
+    @property
+    def shared(self) -> tuple[int, ...]:
+        """With equal steps they belong to the group."""
+        steps = range(2, len(self.parameters)) if self.steps == "equal" else ()
+        return (*super().shared, *steps)
+
+    def doubts(self, score: Array) -> tuple[str, ...]:
+        """Categories that nobody used."""
+        unused = self._unused(score)
+        if not unused or not score.size or self.categories == 2:
+            return ()
+        return (
+            f"no score of {first_few(unused, 12)} among {self.categories} categories: the steps around rest on their "
+            "prior until somebody uses them",
+        )
+
+    def held(self, score: Array, n_items: int) -> dict[str, tuple[float, float]]:
+        """All steps, where none of the items uses some category: one observation of where a typical item has them.
+
+        An unused category at an end leaves d and all steps open, for they can move together; one in between the two
+        steps beside it.
+        """
+        if not self._unused(score):
+            return {}
+        return {name: (mean, HELD_SD) for name, mean in zip(self.extras, self.prior.mean[2:], strict=True)}
+
+    def _unused(self, score: Array) -> list[int]:
+        return np.flatnonzero(np.bincount(score.astype(np.int64), minlength=self.categories) == 0).tolist()
 
     @property
     def max_score(self) -> float:

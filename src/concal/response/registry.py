@@ -30,13 +30,21 @@ _BUILT_IN = {
 }
 
 
-_SHORT: dict[str, tuple[str, Slopes]] = {"1pl": ("2pl", "equal")}
-"""Names for a model with an option of the group."""
-_ELSEWHERE = {
-    "rasch": 'use "1pl": the same model, with abilities in units of their SD (a times theta is in logits)',
-    "pcm": 'use "gpcm" with slopes = "equal"',
+class Options(NamedTuple):
+    """What the items of a group have in common."""
+
+    slopes: Slopes = "free"
+    steps: Slopes = "free"
+
+
+_SHORT = {
+    "1pl": ("2pl", Options("equal")),
+    "rasch": ("2pl", Options("equal")),
+    "pcm": ("gpcm", Options("equal")),
+    "rsm": ("gpcm", Options("equal", "equal")),
 }
-"""Models other programs have, and what they are here."""
+"""Names for a model with options of the group. A common slope, estimated, with abilities in units of their SD is the
+Rasch model: a theta and a d are in logits, and a is the abilities' SD there."""
 
 
 class Kernels(NamedTuple):
@@ -105,21 +113,33 @@ def model_class(name: str) -> type[ResponseModel]:
             return loaded
     near = get_close_matches(name, [*model_names(), *_SHORT], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    if name.lower() in _ELSEWHERE:
-        hint = f"; {_ELSEWHERE[name.lower()]}"
     raise SpecError(f"unknown response model {name!r}; known: {', '.join(model_names())}{hint}")
 
 
-def make_model(name: str, categories: int | None = None, slopes: Slopes | None = None) -> ResponseModel:
-    """An instance; `categories` exactly where the model is polytomous, `slopes` where they are not every item's own."""
-    full, implied = _SHORT.get(name, (name, "free"))
-    if name in _SHORT and slopes not in (None, implied):
-        raise SpecError(f"response model {name!r} has {implied} slopes; slopes = {slopes!r} is model {full!r}")
-    cls, option = model_class(full), slopes or implied
+def is_polytomous(name: str) -> bool:
+    """Whether items of a model have a number of categories each."""
+    return model_class(_SHORT.get(name, (name, Options()))[0]).polytomous
+
+
+def make_model(
+    name: str, categories: int | None = None, slopes: Slopes | None = None, steps: Slopes | None = None
+) -> ResponseModel:
+    """An instance; `categories` exactly where the model is polytomous.
+
+    `slopes` and `steps` say whether they are every item's own ("free") or the group's ("equal").
+    """
+    full, implied = _SHORT.get(name, (name, Options()))
+    for what, given, own in (("slopes", slopes, implied.slopes), ("steps", steps, implied.steps)):
+        if own == "equal" and given == "free":
+            raise SpecError(f"response model {name!r} has equal {what}; {what} = {given!r} is model {full!r}")
+    cls = model_class(full)
+    option = slopes or implied.slopes
     if cls.polytomous:
         if categories is None:
             raise SpecError(f"response model {name!r} needs the number of categories")
-        return cls(categories, slopes=option)  # type: ignore[arg-type, misc]
+        return cls(categories, slopes=option, steps=steps or implied.steps)  # type: ignore[arg-type, call-arg, misc]
+    if steps is not None:
+        raise SpecError(f"response model {name!r} has no steps, but steps = {steps!r} was given")
     if categories is not None and categories != cls().n_categories:
         raise SpecError(f"response model {name!r} takes no categories, but categories = {categories} was given")
     return cls(slopes=option)

@@ -7,6 +7,7 @@ import pytest
 from phi_worlds import changed, only, phi_world
 
 from concal import metric
+from concal.calibrate.family import families
 from concal.calibrate.kernels import LANES
 from concal.calibrate.priors import MU_VARIANCE, NU
 from concal.calibrate.state import GroupState, kernel_parameters
@@ -117,7 +118,7 @@ def test_shift_of_the_metric_is_drawn_from_its_conditional(setting):
     """Along t the log joint density is a parabola: its maximum is the draw's mean, its curvature the precision."""
     g, tables, factors, priors, state = setting
     steps = LinkSteps(factors, priors, 1, Workers(1))
-    mine = [(g, state.groups[0], TAU)]
+    mine = [(families([g])[0], state.groups, TAU)]
     t = steps._draw_shift(state.links[0], 0, mine, Told(0.0))
     spread = steps._draw_shift(state.links[0], 0, mine, Told(1.0)) - t
     lane = 4
@@ -130,7 +131,7 @@ def test_scale_of_the_metric_is_accepted_as_it_must_be(setting):
     """The ratio is the change of the log joint density plus the log Jacobian plus the proposals' densities, to 1e-8."""
     g, tables, factors, priors, state = setting
     steps = LinkSteps(factors, priors, 1, Workers(1))
-    mine = [(g, state.groups[0], TAU)]
+    mine = [(families([g])[0], state.groups, TAU)]
 
     def proposal(links):
         P, r = priors.precision[0], links - priors.mean[0][:, :, None]

@@ -44,7 +44,7 @@ def read_arviz(
             draws.setdefault(str(name), _ordered(variable))
         for name in data.coords:
             text = str(name)
-            if text.startswith("item_") and text.removeprefix("item_") in spec.groups:
+            if text.startswith("item_") and spec.group(text.removeprefix("item_")) is not None:
                 ids.setdefault(text.removeprefix("item_"), [str(v) for v in data.coords[name].values])
             if text == "person":
                 persons = [str(v) for v in data.coords[name].values]

@@ -35,7 +35,7 @@ from concal.data.items import read_items
 from concal.data.read import Table
 from concal.errors import DataError, SpecError, first_few
 from concal.formula.design import apply_design, coding_of, learn_design
-from concal.names import check_safe_name
+from concal.names import check_safe_name, split_stratum
 from concal.spec import GroupSpec, Spec
 
 Array = npt.NDArray[np.float64]
@@ -81,17 +81,19 @@ def calibration_from_draws(
     Calibration, and the design states with this period's features.
     """
     check_safe_name(period)
-    unknown = sorted(set(item_ids) - set(spec.groups))
+    parts = {name: spec.group(name) for name in item_ids}
+    unknown = sorted(name for name, group in parts.items() if group is None)
     if unknown or not item_ids:
         raise SpecError(f"groups {first_few(unknown)} are not in the spec; it has {first_few(list(spec.groups))}")
     _unique([i for ids in item_ids.values() for i in ids])
     warnings: list[str] = []
     states = dict(design_states or {})
     rng = np.random.default_rng(seed)
+    order = list(spec.groups)
     groups = {
-        name: _group(name, spec.groups[name], draws, tuple(item_ids[name]), items, spec, states, warnings, rng)
-        for name in spec.groups
-        if name in item_ids
+        name: _group(name, group, draws, tuple(item_ids[name]), items, spec, states, warnings, rng)
+        for name, group in sorted(parts.items(), key=lambda part: order.index(split_stratum(part[0])[0]))
+        if group is not None
     }
     shapes = {name: g.xi.shape[:2] for name, g in groups.items()}
     if len(set(shapes.values())) > 1:
@@ -134,8 +136,8 @@ def _group(
     model = group.response_model
     if model.shared:
         raise DataError(
-            f"group {name!r} has equal slopes, and draws or estimates from elsewhere are not taken for such a group; "
-            'add its responses, or give it slopes = "free"'
+            f"group {name!r} has equal slopes or steps, and draws or estimates from elsewhere are not taken for such a "
+            'group; add its responses, or give it slopes = "free" and steps = "free"'
         )
     xi = _item_draws(name, model.parameters, draws)
     if xi.shape[2] != len(ids):

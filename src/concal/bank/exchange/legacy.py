@@ -12,7 +12,10 @@ import polars as pl
 from concal.bank.exchange.draws import calibration_from_draws
 from concal.bank.exchange.population import gibbs, population_of_draws
 from concal.calibrate.result import Calibration
-from concal.data.read import Table, read_table
+from concal.data.findings import Findings
+from concal.data.items import read_items
+from concal.data.read import Table
+from concal.data.strata import strata
 from concal.errors import DataError, first_few
 from concal.formula.design import apply_design, learn_design
 from concal.response.natural import xi_from_natural
@@ -49,21 +52,17 @@ def legacy_calibration(
     """
     if prior not in ("none", "included"):
         raise DataError(f'prior must be "none" or "included", not {prior!r}')
-    table = read_table(parameters, columns=("item_id",), what="parameters")
-    if "group" not in table.columns and len(spec.groups) == 1:
-        table = table.with_columns(pl.lit(next(iter(spec.groups))).alias("group"))
-    if "group" not in table.columns:
-        raise DataError("parameters: a column 'group' is needed, because the spec has several groups")
+    found = Findings("parameters")
+    table = read_items(parameters, spec, found)
+    found.stop_if_bad()
     n_draws = draws or spec.calibration.draws
     n_draws -= n_draws % CHAINS
     rng = np.random.default_rng(seed)
     arrays: dict[str, Any] = {}
     ids: dict[str, list[str]] = {}
     states = dict(design_states or {})
-    for name, group in spec.groups.items():
+    for name, group in strata(table, spec).items():
         rows = table.filter(pl.col("group") == name)
-        if not rows.height:
-            continue
         model = group.response_model
         estimate = xi_from_natural(model, rows)
         se = _standard_errors(rows, model.parameters, name)
@@ -79,12 +78,8 @@ def legacy_calibration(
         counts = rows["n_responses"].to_numpy() if "n_responses" in rows.columns else _counts(se)
         arrays[f"n_responses_{name}"] = np.maximum(np.asarray(counts, dtype=np.int64), 1)
         ids[name] = rows["item_id"].to_list()
-    unknown = table.filter(~pl.col("group").is_in(list(spec.groups)))
-    if unknown.height or not ids:
-        raise DataError(
-            f"parameters: {unknown.height} items in a group the spec does not have: "
-            f"{first_few(unknown['item_id'].to_list())}; it has {first_few(list(spec.groups))}"
-        )
+    if not ids:
+        raise DataError("parameters: the table has no items")
     return calibration_from_draws(
         period, arrays, spec, item_ids=ids, items=table, design_states=states, engine="legacy", seed=seed
     )

@@ -31,13 +31,14 @@ def encode_model(model: ResponseModel) -> dict[str, Any]:
         "name": model.name,
         "categories": model.n_categories if model.polytomous else None,
         "slopes": model.slopes,
+        "steps": getattr(model, "steps", None),
         "parameters": list(model.parameters),
     }
 
 
 def decode_model(content: Mapping[str, Any]) -> ResponseModel:
     """The response model of a stored group; an unknown one or one whose parameters changed is refused."""
-    model = make_model(content["name"], content["categories"], content["slopes"])
+    model = make_model(content["name"], content["categories"], content["slopes"], content["steps"])
     if list(model.parameters) != list(content["parameters"]):
         raise BankError(
             f"response model {content['name']!r} has parameters {list(model.parameters)} here, "
@@ -176,7 +177,7 @@ def _plain_fields(content: Mapping[str, Any], cls: Any) -> dict[str, Any]:
         raise BankError(f"the bank has fields this concal does not know ({', '.join(unknown)}); upgrade concal")
     values: dict[str, Any] = {}
     for name, value in content.items():
-        if isinstance(value, dict) and set(value) == {"name", "categories", "slopes", "parameters"}:
+        if isinstance(value, dict) and set(value) == {"name", "categories", "slopes", "steps", "parameters"}:
             values[name] = decode_model(value)
         elif isinstance(value, dict):
             values[name] = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}

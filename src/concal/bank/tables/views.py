@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -104,12 +105,22 @@ def wide_items(groups: Iterable[GroupConsensus], unconverged: Marks | None = Non
                     "unconverged": _marked(group.item_ids, unconverged or {}),
                     **natural,
                     "a_sd": natural["a"] * group.sd[:, names.index("log_a")],
+                    **_logits(group),
                     **{f"{name}_mean": group.mean[:, k] for k, name in enumerate(names)},
                     **{f"{name}_sd": group.sd[:, k] for k, name in enumerate(names)},
                 }
             )
         )
     return pl.concat(frames, how="diagonal") if frames else pl.DataFrame(schema={"item_id": pl.String})
+
+
+def _logits(group: GroupConsensus) -> dict[str, np.ndarray[Any, Any]]:
+    """Difficulty a d in logits, as Rasch programs report it, and its SD to first order, for groups with one slope."""
+    if group.model.slopes != "equal":
+        return {}
+    a, d, V = np.exp(group.mean[:, 1]), group.mean[:, 0], group.covariance
+    variance = V[:, 0, 0] + 2.0 * d * V[:, 0, 1] + d * d * V[:, 1, 1]
+    return {"d_logit": a * d, "d_logit_sd": a * np.sqrt(np.maximum(variance, 0.0))}
 
 
 def period_table(snapshot: Snapshot) -> pl.DataFrame:

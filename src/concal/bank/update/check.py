@@ -12,14 +12,14 @@ from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.responses import read_persons
-from concal.bank.update.acts import NOTHING
+from concal.bank.update.acts import NOTHING, Adjustment
 from concal.bank.update.coding import merge_codings, used_coding
 from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import Periods
 from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.read import Table, read_responses
-from concal.errors import BankError, ConcalError, first_few
+from concal.errors import BankError, ConcalError, DataError, counted, first_few
 from concal.names import check_safe_name
 from concal.spec import Spec
 
@@ -140,12 +140,39 @@ def check_data(
 
     first = reference or next(iter(coming), None)
     names = sorted([*others, *coming], key=lambda name: name != first)  # the reference first
-    if len(names) < 2 or whole_plan:
-        return checked(names)
     try:  # enough items in common with the reference: the other periods need not be read
-        return checked(names[:1])
+        result = checked(names if whole_plan else names[:1])
     except ConcalError:
-        return checked(names)
+        if whole_plan or len(names) < 2:
+            raise
+        result = checked(names)
+    earlier_tables = [(name, others.calibrated(name)) for name in others]
+    refuse_moved(result, [*earlier_tables, *((name, _items_of(data)) for name, data in coming.items())], by)
+    return result
+
+
+def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame]], by: Adjustment) -> None:
+    """Items that an earlier period has in another group, or with another number of categories: another item."""
+    groups = _items_of(found).rename({"group": "now"})
+    for period, table in earlier:
+        ids = table["item_id"]
+        if by != NOTHING:
+            ids = pl.Series("item_id", [by.stored(item) for item in ids.to_list()], dtype=pl.String)
+        known = table.select("group").with_columns(ids)
+        moved = known.join(groups, on="item_id").filter(pl.col("group") != pl.col("now")).sort("item_id")
+        if moved.height:
+            was, now = moved["group"][0], moved["now"][0]
+            raise DataError(
+                f"{counted(moved.height, 'item')} in another group, or with another number of categories, than in "
+                f"period {period!r}: {first_few(moved['item_id'].to_list())} ({was!r} there, {now!r} here); an item "
+                "that is scored in another way is another item: give it a new item_id"
+            )
+
+
+def _items_of(found: CheckedPeriod) -> pl.DataFrame:
+    """item_id and group of a checked period's items."""
+    rows = [(item, name) for name, group in found.data.groups.items() for item in group.item_ids]
+    return pl.DataFrame(rows, schema={"item_id": pl.String, "group": pl.String}, orient="row")
 
 
 def _answered(found: CheckedPeriod) -> dict[str, list[str]]:

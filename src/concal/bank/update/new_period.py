@@ -167,9 +167,9 @@ def check_calibration(calibration: Calibration, spec: Spec) -> None:
         )
     for name, group in calibration.groups.items():
         where = f"period {calibration.period!r}, group {name!r}"
-        if name not in spec.groups:
+        wanted = spec.group(name)
+        if wanted is None:
             raise SpecError(f"{where}: not in the spec, which has {first_few(list(spec.groups))}")
-        wanted = spec.groups[name]
         if wanted.response_model != group.model or wanted.dimension != group.dimension:
             raise SpecError(
                 f"{where}: model {group.model} on {group.dimension!r}, but the spec says {wanted.response_model} on "

@@ -24,12 +24,14 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibrate import priors
+from concal.calibrate.family import Family
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import Layout
 from concal.calibrate.matrices import by_lane, inverse, lanes_last
 from concal.calibrate.moves.climb import WIDER, climb
+from concal.calibrate.moves.strata import unit_rate
 from concal.calibrate.moves.units import AbilitySums
-from concal.calibrate.priors import NU, population_power, unit_power
+from concal.calibrate.priors import population_power, unit_power
 from concal.calibrate.state import State
 
 Array = npt.NDArray[np.float64]
@@ -66,10 +68,9 @@ def shift_conditional(
     """Precision and pull of the shift t, (LANES,) each: its log density is -precision t^2 / 2 - pull t."""
     precision = n * P[dim, dim]
     pull = (P[dim] * first).sum(axis=0)
-    for g, s in zip(layout.groups, state.groups, strict=True):
-        if g.dim == dim and g.guide is None:
-            precision = precision + tau
-            pull = pull + tau * s.beta[0, 0]
+    for family in _governed(layout, dim):
+        precision = precision + tau
+        pull = pull + tau * state.groups[family.lead].beta[0, 0]
     for m in range(1, len(layout.populations)):
         precision = precision + 1.0 / priors.MU_VARIANCE
         pull = pull + state.mu[m, dim] / priors.MU_VARIANCE
@@ -118,12 +119,11 @@ def scale_density(
     cross = (P[dim] * second[dim]).sum(axis=0) - square
     against = np.zeros(LANES)
     intercepts = []
-    for g, s in zip(layout.groups, state.groups, strict=True):
-        if g.dim != dim or g.guide is not None:
-            continue
-        linear = linear + unit_power(g.design.X.shape[1], g.free.size)
+    for family in _governed(layout, dim):
+        s = state.groups[family.lead]
+        linear = linear + unit_power(family.groups[0].design.X.shape[1], family.n_spread)
         square = square + tau * (s.beta[:, 0] ** 2).sum(axis=0)
-        against = against + NU / s.sd_mixing[0] * inverse(s.sigma)[0, 0]
+        against = against + unit_rate(family, [state.groups[k] for k in family.members])
         intercepts.append(s.beta[0, 1])
     for m in range(1, len(layout.populations)):
         linear = linear + population_power(layout.D)
@@ -147,6 +147,11 @@ def _draw_log_scale(
     ratio = along.log_density(drawn) - along.log_density(np.zeros(LANES))
     ratio = ratio + 0.5 * ((drawn - mode) ** 2 - mode**2) / spread**2
     return np.where((np.log(rng.random(LANES)) < ratio) & found, drawn, 0.0)
+
+
+def _governed(layout: Layout, dim: int) -> list[Family]:
+    """Families of a dimension whose items follow their population."""
+    return [f for f in layout.families if f.groups[0].dim == dim and f.groups[0].guide is None]
 
 
 def _move(layout: Layout, state: State, dim: int, t: Array, s: Array) -> None:

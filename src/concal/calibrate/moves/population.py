@@ -15,6 +15,7 @@ from concal.calibrate.matrices import by_lane, lanes_last
 from concal.calibrate.moves.correlation import walk_correlation
 from concal.calibrate.moves.units import AbilitySums
 from concal.calibrate.priors import NU
+from concal.calibrate.standardise import Standardisation
 from concal.calibrate.state import GroupState, State, pinned
 
 Array = npt.NDArray[np.float64]
@@ -32,19 +33,31 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
     The precision Sigma^-1 (x) X'X + tau I falls apart in the eigenbases of X'X and Sigma^-1, so 200 features cost
     what two cost.
     """
-    design, k, p = g.design, g.design.X.shape[1], g.p
     kept = s.beta[0, list(g.model.shared)].copy()  # of the group: `concal.calibrate.moves.shared` moves them
-    rotated = design.vectors.T @ (design.X.T @ s.xi.reshape(g.n_items, -1))
-    values, Q = np.linalg.eigh(np.linalg.inv(by_lane(s.sigma)))  # (LANES, p), (LANES, p, p)
+    s.beta_mean, s.beta = regress(g.design, s.xi, by_lane(s.sigma), tau, rng)
+    s.beta[0, list(g.model.shared)] = s.beta_mean[0, list(g.model.shared)] = kept
+    s.mean = (g.design.X @ s.beta.reshape(s.beta.shape[0], -1)).reshape(s.xi.shape)
+
+
+def regress(
+    design: Standardisation, items: Array, sigma: Array, tau: float, rng: np.random.Generator
+) -> tuple[Array, Array]:
+    """Mean and draw of coefficients (features, p, LANES) of items (items, p, LANES).
+
+    `sigma` (LANES, p, p) is the items' covariance around them.
+    """
+    k, p = design.X.shape[1], items.shape[1]
+    rotated = design.vectors.T @ (design.X.T @ items.reshape(items.shape[0], -1))
+    values, Q = np.linalg.eigh(np.linalg.inv(sigma))  # (LANES, p), (LANES, p, p)
     target = np.moveaxis(rotated.reshape(k, p, LANES), 2, 0) @ Q  # (LANES, k, p)
     precision = design.singular[None, :, None] * values[:, None, :] + tau
     mean = values[:, None, :] * target / precision
     drawn = mean + rng.standard_normal(mean.shape) / np.sqrt(precision)
     back = np.swapaxes(Q, 1, 2)
-    s.beta_mean = np.ascontiguousarray(np.moveaxis(design.vectors @ (mean @ back), 0, 2))
-    s.beta = np.ascontiguousarray(np.moveaxis(design.vectors @ (drawn @ back), 0, 2))
-    s.beta[0, list(g.model.shared)] = s.beta_mean[0, list(g.model.shared)] = kept
-    s.mean = (design.X @ s.beta.reshape(k, -1)).reshape(s.xi.shape)
+    return (
+        np.ascontiguousarray(np.moveaxis(design.vectors @ (mean @ back), 0, 2)),
+        np.ascontiguousarray(np.moveaxis(design.vectors @ (drawn @ back), 0, 2)),
+    )
 
 
 def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:

@@ -6,12 +6,14 @@ Sigma where half of the items had six responses and ten features).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate import kernels, priors
+from concal.calibrate.family import Family
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.matrices import by_lane, inverse, lower
@@ -27,18 +29,23 @@ SMALL_GROUP, SMALL_GROUP_MOVES = 300, 2  # few items say least about Sigma, and 
 
 
 class SigmaMove:
-    """Moves Sigma of every group with its items; what it learned in warm-up is part of it."""
+    """Moves Sigma of every group with its items; what it learned in warm-up is part of it.
+
+    Strata of a group share the head of their Sigma, and a reference: they move together. Families are told by the group
+    that leads them.
+    """
 
     def __init__(self, layout: Layout) -> None:
         self.layout = layout
-        self.references = [Reference(g.free.size * (g.free.size + 1) // 2) for g in layout.groups]
+        self.families = {family.lead: family for family in layout.families}
+        self.references = {lead: Reference(packed_size(family)) for lead, family in self.families.items()}
         self.sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
         """Move every group; while adapting also learn."""
-        free = [k for k, g in enumerate(self.layout.groups) if g.guide is None]  # guided items do not follow Sigma
+        free = [k for k, f in self.families.items() if f.groups[0].guide is None]  # guided items do not follow Sigma
         ready = [k for k in free if self.references[k].ready]
-        small = [k for k in ready if self.layout.groups[k].n_items < SMALL_GROUP]
+        small = [k for k in ready if sum(g.n_items for g in self.families[k].groups) < SMALL_GROUP]
         for moving in (ready, *[small] * (SMALL_GROUP_MOVES - 1)):
             for k, new in self.propose(moving, state, steps, rng).items():
                 yes = self._decide(k, new, state, steps, rng)
@@ -46,14 +53,20 @@ class SigmaMove:
                     self.references[k].adapt(yes)
         if adapting:
             for k in free:
-                g, s = self.layout.groups[k], state.groups[k]
-                self.references[k].history.append(pack(own_block(g, s.sigma)))
-                self.sketches[k].see(s.xi)
-                if len(self.references[k].history) % LEARN_EVERY == 0:
-                    self._learn(k, g, s, state, steps)
+                self._remember(self.families[k], state, steps)
 
-    def _learn(self, k: int, g: GroupLayout, s: GroupState, state: State, steps: UnitSteps) -> None:
-        self.references[k].learn()
+    def _remember(self, family: Family, state: State, steps: UnitSteps) -> None:
+        """What this sweep tells the reference and the sketches; now and then they are made anew."""
+        reference = self.references[family.lead]
+        reference.history.append(pack_family(family, [state.groups[k] for k in family.members]))
+        for k in family.members:
+            self.sketches[k].see(state.groups[k].xi)
+        if len(reference.history) % LEARN_EVERY == 0:
+            reference.learn()
+            for k, g in zip(family.members, family.groups, strict=True):
+                self._sketch(k, g, state.groups[k], state, steps)
+
+    def _sketch(self, k: int, g: GroupLayout, s: GroupState, state: State, steps: UnitSteps) -> None:
         sketch = self.sketches[k]
         centre = sketch.centre()
         xi = {k: np.ascontiguousarray(np.broadcast_to(centre[:, :, None], s.xi.shape))}
@@ -70,11 +83,15 @@ class SigmaMove:
 
     def propose(
         self, moving: list[int], state: State, steps: UnitSteps, rng: np.random.Generator
-    ) -> dict[int, SigmaProposal]:
-        """A new Sigma for each of the groups `moving`, their items carried along side by side on the threads."""
+    ) -> dict[int, FamilyProposal]:
+        """New Sigmas for each of the families `moving`, their items carried along side by side on the threads."""
         groups, states = self.layout.groups, state.groups
-        proposals = {k: SigmaProposal(groups[k], states[k], self.references[k], rng) for k in moving}
-        tasks = [(k, chunk) for k in moving for chunk in groups[k].item_chunks]
+        found = {
+            k: FamilyProposal(f, [states[m] for m in f.members], self.references[k], rng)
+            for k, f in ((k, self.families[k]) for k in moving)
+        }
+        proposals = {m: new for k in moving for m, new in zip(self.families[k].members, found[k].groups, strict=True)}
+        tasks = [(k, chunk) for k in proposals for chunk in groups[k].item_chunks]
         under = {
             k: [steps.prior_under(k, P, states[k].mean) for P in (new.old_precision, new.precision)]
             for k, new in proposals.items()
@@ -96,19 +113,21 @@ class SigmaMove:
         places = steps.workers.map(carry, tasks)
         par = steps.parameters({k: new.xi for k, new in proposals.items()})
         likelihoods = steps.workers.map(compare, tasks)
-        for k, new in proposals.items():
-            mine = [place + ll for (at, _), place, ll in zip(tasks, places, likelihoods, strict=True) if at == k]
-            new.log_ratio = new.log_ratio + np.sum(mine, axis=0)
-        return proposals
+        for k, whole in found.items():
+            own = self.families[k].members
+            mine = [place + ll for (at, _), place, ll in zip(tasks, places, likelihoods, strict=True) if at in own]
+            whole.log_ratio = whole.log_ratio + np.sum(mine, axis=0)
+        return found
 
     def _decide(
-        self, k: int, new: SigmaProposal, state: State, steps: UnitSteps, rng: np.random.Generator
+        self, k: int, new: FamilyProposal, state: State, steps: UnitSteps, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        s = state.groups[k]
         yes = np.log(rng.random(LANES)) < np.where(np.isfinite(new.log_ratio), new.log_ratio, -np.inf)
-        s.xi, s.sigma = np.where(yes, new.xi, s.xi), np.where(yes, new.sigma, s.sigma)
-        pin(self.layout.groups[k], s)
-        steps.item_ll[k] = np.where(yes, new.ll, steps.item_ll[k])
+        for m, own in zip(self.families[k].members, new.groups, strict=True):
+            s = state.groups[m]
+            s.xi, s.sigma = np.where(yes, own.xi, s.xi), np.where(yes, own.sigma, s.sigma)
+            pin(self.layout.groups[m], s)
+            steps.item_ll[m] = np.where(yes, own.ll, steps.item_ll[m])
         return yes
 
     def save(self) -> Saved:
@@ -120,28 +139,75 @@ class SigmaMove:
         load_parts(self._parts(), saved)
 
     def _parts(self) -> dict[str, Part]:
-        references: dict[str, Part] = {f"reference{k}": r for k, r in enumerate(self.references)}
+        references: dict[str, Part] = {f"reference{k}": r for k, r in self.references.items()}
         return references | {f"sketch{k}": s for k, s in enumerate(self.sketches)}
 
 
 class SigmaProposal:
-    """A proposed Sigma for every lane, the items carried along, and the log acceptance ratio (LANES,)."""
+    """A proposed Sigma of one group for every lane, with room for its items."""
 
-    def __init__(self, g: GroupLayout, s: GroupState, reference: Reference, rng: np.random.Generator) -> None:
-        phi, p = pack(own_block(g, s.sigma)), g.free.size
-        new_phi, ratio = reference.propose(phi, rng)
-        diagonal = _lower(p)[2]
-        absurd = np.abs(new_phi[:, diagonal]).max(axis=1) > LARGEST_LOG_SD  # would be singular in float64: stay
-        new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
-        self.sigma = among(g, unpack(new_phi, p))
+    def __init__(self, g: GroupLayout, s: GroupState, phi: Array) -> None:
+        self.sigma = among(g, unpack(phi, g.free.size))
         self.old_precision, self.precision = inverse(s.sigma), inverse(self.sigma)
-        mixing = s.sd_mixing[g.free].T
-        ratio = ratio + log_density(new_phi, own_block(g, self.precision), mixing)
-        ratio = ratio - log_density(phi, own_block(g, self.old_precision), mixing)
-        # log|Sigma| / 2 per item
-        self.log_ratio = ratio - g.n_items * (new_phi[:, diagonal] - phi[:, diagonal]).sum(axis=1)
         self.xi = np.empty_like(s.xi)
         self.ll = np.empty((g.n_items, LANES))
+
+
+class FamilyProposal:
+    """Proposed Sigmas of all strata of a group, the items carried along, and the log acceptance ratio (LANES,)."""
+
+    def __init__(
+        self, family: Family, states: Sequence[GroupState], reference: Reference, rng: np.random.Generator
+    ) -> None:
+        phi = pack_family(family, states)
+        new_phi, ratio = reference.propose(phi, rng)
+        diagonals = [_lower(g.free.size)[2] for g in family.groups]
+        new = unpack_family(family, new_phi)
+        largest = [np.abs(values[:, d]).max(axis=1) for values, d in zip(new, diagonals, strict=True)]
+        absurd = np.max(largest, axis=0) > LARGEST_LOG_SD  # would be singular in float64: stay
+        new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
+        old, new = unpack_family(family, phi), unpack_family(family, new_phi)
+        self.groups = [SigmaProposal(g, s, to) for g, s, to in zip(family.groups, states, new, strict=True)]
+        for g, s, own, was, to, d in zip(family.groups, states, self.groups, old, new, diagonals, strict=True):
+            mixing = s.sd_mixing[g.free].T
+            ratio = ratio + log_density(to, own_block(g, own.precision), mixing)
+            ratio = ratio - log_density(was, own_block(g, own.old_precision), mixing)
+            # log|Sigma| / 2 per item
+            ratio = ratio - g.n_items * (to[:, d] - was[:, d]).sum(axis=1)
+        if len(states) > 1:  # every stratum counted the prior of what they share
+            change = _head_density(family, states[0], new_phi) - _head_density(family, states[0], phi)
+            ratio = ratio - (len(states) - 1) * change
+        self.log_ratio = ratio
+
+
+def _head_density(family: Family, s: GroupState, phi: Array) -> Array:
+    """Log prior density of the head's log-Cholesky coordinates alone."""
+    own = np.ascontiguousarray(phi[:, : _head_size(family)])
+    return log_density(own, np.linalg.inv(unpack(own, family.head.size)), s.sd_mixing[family.head].T)
+
+
+def _head_size(family: Family) -> int:
+    return int(family.head.size * (family.head.size + 1) // 2)
+
+
+def packed_size(family: Family) -> int:
+    """Length of `pack_family`."""
+    head = _head_size(family)
+    return head + sum(g.free.size * (g.free.size + 1) // 2 - head for g in family.groups)
+
+
+def pack_family(family: Family, states: Sequence[GroupState]) -> Array:
+    """Log-Cholesky coordinates of all strata's Sigma, the head's once: (LANES, size)."""
+    packed = [pack(own_block(g, s.sigma)) for g, s in zip(family.groups, states, strict=True)]
+    return np.concatenate([packed[0], *(phi[:, _head_size(family) :] for phi in packed[1:])], axis=1)
+
+
+def unpack_family(family: Family, phi: Array) -> list[Array]:
+    """Log-Cholesky coordinates of each stratum's Sigma."""
+    head = _head_size(family)
+    sizes = [g.free.size * (g.free.size + 1) // 2 - head for g in family.groups]
+    own = np.split(phi[:, head:], np.cumsum(sizes)[:-1], axis=1)
+    return [np.ascontiguousarray(np.concatenate([phi[:, :head], rest], axis=1)) for rest in own]
 
 
 def own_block(g: GroupLayout, sigma: Array) -> Array:

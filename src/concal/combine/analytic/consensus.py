@@ -14,7 +14,7 @@ from concal.combine.analytic.items import item_posterior
 from concal.combine.analytic.population import Population
 from concal.combine.analytic.totals import Totals
 from concal.combine.result import Consensus, GroupConsensus
-from concal.combine.shared import with_group_slope
+from concal.combine.shared import with_group_values
 
 Array = npt.NDArray[np.float64]
 
@@ -51,9 +51,11 @@ def combine_group(group: GroupEvidence, wobble: Array) -> GroupConsensus:
     mean[seen], covariance[seen] = item_posterior(group.Q[seen], group.h[seen], mean[seen], own)
     P = metric.location_patterns(mean[seen, 0], mean.shape[1])
     if group.model.shared:  # the reference's unit and the group's slope are one thing: its uncertainty counts once
-        slope = float(group.population.beta[0, 1])
-        variance = max(float(group.population.beta_covariance[1, 1] - wobble[0, 0]), 0.0)
-        mean[seen], covariance[seen] = with_group_slope(group.model, mean[seen], covariance[seen], slope, variance)
+        variances = np.diagonal(group.population.beta_covariance)[: mean.shape[1]].copy()
+        variances[1] = max(variances[1] - wobble[0, 0], 0.0)
+        mean[seen], covariance[seen] = with_group_values(
+            group.model, mean[seen], covariance[seen], group.population.beta[0], variances
+        )
     covariance[seen] += P @ wobble @ np.swapaxes(P, 1, 2)
     return group_consensus(group, mean, covariance, group.population)
 

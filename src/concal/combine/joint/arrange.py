@@ -8,7 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.layout import GroupLayout, standardise
+from concal.calibrate.layout import GroupLayout
+from concal.calibrate.standardise import standardise
 from concal.combine.analytic.forms import GroupEvidence, carry_slope
 from concal.combine.analytic.population import Population
 from concal.combine.factors.period import GroupFactors, Placed
@@ -155,12 +156,19 @@ def _padded(
     return bins, wide(mean), wide(sd), wide(score), wide(count), *rest
 
 
-def group_layout(group: GroupEvidence, tables: GroupTables, dim: int) -> GroupLayout:
-    """The group's items as the engine's steps see them; there are no responses, so nobody's row is empty."""
+def answered_rows(group: GroupEvidence, tables: GroupTables) -> Array:
+    """Design rows of the items somebody answered; without features they get the group's mean."""
     X = group.X[tables.rows]
     bare = np.isnan(X[:, 0])
-    X = np.where(bare[:, None], X[~bare].mean(axis=0) if (~bare).any() else np.eye(1, X.shape[1])[0], X)
-    n = tables.rows.size
+    return np.where(bare[:, None], X[~bare].mean(axis=0) if (~bare).any() else np.eye(1, X.shape[1])[0], X)
+
+
+def group_layout(group: GroupEvidence, tables: GroupTables, dim: int, whole: Array | None = None) -> GroupLayout:
+    """The group's items as the engine's steps see them; there are no responses, so nobody's row is empty.
+
+    `whole` are the design rows of all strata of the group, where there are others.
+    """
+    X, n = answered_rows(group, tables), tables.rows.size
     nobody = np.zeros(0, np.int32)
     blocks = tuple((lo, min(lo + BLOCK_ITEMS, n)) for lo in range(0, n, BLOCK_ITEMS))
     return GroupLayout(
@@ -168,7 +176,7 @@ def group_layout(group: GroupEvidence, tables: GroupTables, dim: int) -> GroupLa
         model=group.model,
         dim=dim,
         n_items=n,
-        design=standardise(X),
+        design=standardise(X, whole),
         person_start=np.zeros(1, np.int64),
         person_item=nobody,
         person_score=np.zeros(0, np.float32),

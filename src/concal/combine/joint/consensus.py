@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.calibrate.family import families
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
-from concal.calibrate.state import GroupState, kernel_parameters, pin
+from concal.calibrate.standardise import group_rows
+from concal.calibrate.state import GroupState, kernel_parameters, level_shared
 from concal.calibrate.workers import Workers, available_cores
 from concal.combine.analytic.consensus import group_consensus
 from concal.combine.analytic.forms import GroupEvidence, NewItems, unite_forms
@@ -27,7 +29,7 @@ from concal.combine.analytic.totals import Totals
 from concal.combine.factors.period import Placed
 from concal.combine.factors.population import conditional_covariance
 from concal.combine.gaussian import symmetric
-from concal.combine.joint.arrange import GroupTables, arrange, group_layout
+from concal.combine.joint.arrange import GroupTables, answered_rows, arrange, group_layout
 from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.links import LinkPriors
 from concal.combine.joint.robust import link_weights, suspected
@@ -61,7 +63,11 @@ def combine_jointly(
     sample = sample_jointly(placed, totals, spec, items=items, progress=progress)
     evidence, tables, layouts, draws = sample.evidence, sample.tables, sample.layouts, sample.draws
     suspects = sample.suspects
-    groups = {group.name: _result(group, layouts[k], tables[k], draws, k) for k, group in enumerate(evidence)}
+    alone = {family.lead for family in families(layouts) if len(family.members) == 1}
+    groups = {
+        group.name: _result(group, layouts[k], tables[k], draws, k, alone=k in alone)
+        for k, group in enumerate(evidence)
+    }
     warnings = [*totals.warnings, *(w for group in evidence for w in group.warnings)]
     if draws.min_ess < TARGET_ESS or draws.max_rhat > TARGET_RHAT:
         warnings.append(
@@ -115,8 +121,9 @@ def sample_jointly(
     evidence = {name: unite_forms(totals.forms(name), (items or {}).get(name)) for name in totals.group_names}
     populations = {f.form: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
     tables = [arrange(placed, group, populations, spec.half_life) for group in evidence.values()]
+    whole = group_rows({g.name: answered_rows(g, table) for g, table in zip(evidence.values(), tables, strict=True)})
     layouts = [
-        group_layout(group, table, totals.dimensions.index(group.dimension))
+        group_layout(group, table, totals.dimensions.index(group.dimension), whole[group.name])
         for group, table in zip(evidence.values(), tables, strict=True)
     ]
     rng = np.random.default_rng([spec.seed, 2])
@@ -182,9 +189,8 @@ def _start(
         s = GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi))
         for c in g.model.shared:
             s.beta[0, c] += np.sqrt(group.population.beta_covariance[c, c]) * rng.standard_normal(LANES)
-        pin(g, s)
-        s.par = kernel_parameters(g, s.xi)
         groups.append(s)
+    level_shared(families(layouts), groups)
     spread = np.stack([_root(C) for C in totals.link_covariance.reshape(-1, 2, 2)]).reshape(
         totals.link_covariance.shape
     )
@@ -200,15 +206,22 @@ def _root(C: Array) -> Array:
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def _result(group: GroupEvidence, g: GroupLayout, table: GroupTables, draws: JointDraws, k: int) -> GroupConsensus:
-    """Moments over the draws; items nobody answered get the population's prediction."""
+def _result(
+    group: GroupEvidence, g: GroupLayout, table: GroupTables, draws: JointDraws, k: int, *, alone: bool
+) -> GroupConsensus:
+    """Moments over the draws; items nobody answered get the population's prediction.
+
+    A group `alone` has conditional means of beta, and its conditional covariance; strata have draws.
+    """
     T = g.design.to_user
-    beta = T @ draws.beta_mean[k]
+    beta = T @ (draws.beta_mean[k] if alone else draws.beta[k])
     flat = beta.reshape(beta.shape[0], -1)
-    thinned = draws.sigma[k][:: max(1, draws.sigma[k].shape[0] // 400)]
-    hyperprior = np.linalg.inv(T).T @ np.linalg.inv(T) * float(group.hyperprior[0, 0])
-    V = conditional_covariance(g.design.X @ np.linalg.inv(T), hyperprior, thinned)
-    V = symmetric(V + np.atleast_2d(np.cov(flat, rowvar=False)))
+    V = np.atleast_2d(np.cov(flat, rowvar=False))
+    if alone:
+        thinned = draws.sigma[k][:: max(1, draws.sigma[k].shape[0] // 400)]
+        hyperprior = np.linalg.inv(T).T @ np.linalg.inv(T) * float(group.hyperprior[0, 0])
+        V = conditional_covariance(g.design.X @ np.linalg.inv(T), hyperprior, thinned) + V
+    V = symmetric(V)
     population = Population(flat.mean(axis=0).reshape(beta.shape[1:]), V, symmetric(draws.sigma[k].mean(axis=0)))
     mean, covariance = group.prior_mean.copy(), group.prior_covariance.copy()
     known = ~np.isnan(group.X[:, 0])

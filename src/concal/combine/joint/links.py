@@ -20,21 +20,24 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibrate import kernels
+from concal.calibrate.family import HEAD, Family, families
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
-from concal.calibrate.matrices import by_lane, inverse, lanes_last
-from concal.calibrate.priors import MU_VARIANCE, NU, log_unit, unit_power, unit_slope
+from concal.calibrate.matrices import by_lane, lanes_last
+from concal.calibrate.moves.strata import unit_rate
+from concal.calibrate.priors import MU_VARIANCE, log_unit, unit_power, unit_slope
 from concal.calibrate.state import GroupState
 from concal.calibrate.workers import Workers
-from concal.combine.factors.period import PeriodFactors, Placed
+from concal.combine.factors.period import GroupFactors, PeriodFactors, Placed
 from concal.combine.joint.arrange import GroupTables
 from concal.combine.joint.likelihood import Factors
 from concal.combine.joint.state import JointState
 from concal.errors import LinkError, first_few
+from concal.names import split_stratum
 
 Array = npt.NDArray[np.float64]
-Member = tuple[GroupLayout, GroupState, float]
-"""A group of the dimension, its state, and tau of its coefficients."""
+Member = tuple[Family, Sequence[GroupState], float]
+"""A group of the dimension, the states of its strata, and tau of its coefficients."""
 LINK_STREAM = 50_000
 PINNED = 1e-8  # added to the variance of a link that is held: one without any is as good as fixed
 
@@ -88,13 +91,24 @@ def prior_pull(factors: PeriodFactors, dimension: str) -> Array:
 
     the hyperprior of beta is too flat to count. In periods of a few hundred examinees this is half of the wobble's SD.
     """
-    slope = 0.0
+    slope, strata = 0.0, _strata(factors, dimension)
+    for first, *others in strata:
+        k, p = len(first.features), first.sigma.shape[0]
+        w = float(np.linalg.inv(first.sigma)[0, 0])
+        for other in others:  # their steps add to what their common d and log a say
+            p += other.sigma.shape[0] - HEAD
+            w += float(np.linalg.inv(other.sigma)[0, 0] - np.linalg.inv(other.sigma[:HEAD, :HEAD])[0, 0])
+        slope += unit_slope(k, p, w, first.model.prior.sd[0])
+    return np.array([slope, 0.0])
+
+
+def _strata(factors: PeriodFactors, dimension: str) -> list[list[GroupFactors]]:
+    """Groups of a dimension that follow a population, strata of one group together."""
+    found: dict[str, list[GroupFactors]] = {}
     for group in factors.groups.values():
         if group.dimension == dimension and not group.guided:
-            k, p = len(group.features), group.sigma.shape[0]
-            w = float(np.linalg.inv(group.sigma)[0, 0])
-            slope += unit_slope(k, p, w, group.model.prior.sd[0])
-    return np.array([slope, 0.0])
+            found.setdefault(split_stratum(group.name)[0], []).append(group)
+    return list(found.values())
 
 
 def connected(n_periods: int, tables: Sequence[GroupTables]) -> list[list[int]]:
@@ -126,6 +140,7 @@ class LinkSteps:
 
     def __init__(self, factors: Factors, priors: LinkPriors, seed: int, workers: Workers) -> None:
         self.factors, self.priors, self.seed, self.workers = factors, priors, seed, workers
+        self.families = families(factors.groups)
         K, M = priors.mean.shape[:2]
         self.accepted = np.zeros((K, M, LANES), np.float32)
         self._precision = np.ascontiguousarray(np.broadcast_to(priors.precision[..., None], (K, M, 2, 2, LANES)))
@@ -164,30 +179,33 @@ class LinkSteps:
     def move_metric(self, state: JointState, taus: Sequence[float], rng: np.random.Generator) -> None:
         """Draw t and then log s for every dimension, and carry items, populations and links along."""
         for k in range(state.links.shape[0]):
-            members = zip(self.factors.groups, state.groups, taus, strict=True)
-            mine = [(g, s, tau) for g, s, tau in members if g.dim == k]
+            mine = [
+                (f, [state.groups[m] for m in f.members], taus[f.lead]) for f in self.families if f.groups[0].dim == k
+            ]
             x = state.links[k]
             t = self._draw_shift(x, k, mine, rng)
             x[:, 1] += t
-            for _, s, _ in mine:
-                s.beta[0, 0] += t
+            for _, states, _ in mine:
+                for s in states:
+                    s.beta[0, 0] += t
             log_s = self._draw_log_scale(x, k, mine, rng)
             scale = np.exp(log_s)
             x[:, 1] *= scale
             x[:, 0] += log_s
-            for g, s, _ in mine:
-                s.beta[0, 0] -= t
-                _carry(g, s, scale, scale * t, self.workers)
+            for family, states, _ in mine:
+                for g, s in zip(family.groups, states, strict=True):
+                    s.beta[0, 0] -= t
+                    _carry(g, s, scale, scale * t, self.workers)
         state.refresh_links()
 
-    def _draw_shift(self, x: Array, k: int, mine: list[Member], rng: np.random.Generator) -> Array:
+    def _draw_shift(self, x: Array, k: int, mine: Sequence[Member], rng: np.random.Generator) -> Array:
         P = self.priors.precision[k]
         r = x - self.priors.mean[k][:, :, None]
         precision = np.full(LANES, P[:, 1, 1].sum() + sum(tau for _, _, tau in mine))
-        pull = np.einsum("mb,mbl->l", P[:, 1], r) + sum((tau * s.beta[0, 0] for _, s, tau in mine), np.zeros(LANES))
+        pull = np.einsum("mb,mbl->l", P[:, 1], r) + sum((tau * s[0].beta[0, 0] for _, s, tau in mine), np.zeros(LANES))
         return np.asarray(-pull / precision + rng.standard_normal(LANES) / np.sqrt(precision))
 
-    def _draw_log_scale(self, x: Array, k: int, mine: list[Member], rng: np.random.Generator) -> Array:
+    def _draw_log_scale(self, x: Array, k: int, mine: Sequence[Member], rng: np.random.Generator) -> Array:
         """An independence Metropolis step from the Gaussian that the priors of the links alone would give."""
         P = self.priors.precision[k]
         precision = P[:, 0, 0].sum()
@@ -204,7 +222,7 @@ class LinkSteps:
 
         def density(log_s: Array) -> Array:
             value = self.priors.density(k, moved(log_s)) + x.shape[0] * log_s
-            return value + sum((_population_density(g, s, tau, log_s) for g, s, tau in mine), np.zeros(LANES))
+            return value + sum((_population_density(f, s, tau, log_s) for f, s, tau in mine), np.zeros(LANES))
 
         forth = centre(x)
         drawn = forth + spread * rng.standard_normal(LANES)
@@ -214,12 +232,12 @@ class LinkSteps:
         return np.where(np.log(rng.random(LANES)) < ratio, drawn, 0.0)
 
 
-def _population_density(g: GroupLayout, s: GroupState, tau: float, log_s: Array) -> Array:
+def _population_density(family: Family, states: Sequence[GroupState], tau: float, log_s: Array) -> Array:
     """A group's terms along log s: hyperpriors of beta and Sigma, and the volume of beta and Sigma."""
-    k, p = g.design.X.shape[1], g.free.size
-    e = np.exp(log_s)
-    against = NU / s.sd_mixing[0] * inverse(s.sigma)[0, 0]
-    value = unit_power(k, p) * log_s - 0.5 * tau * (s.beta[:, 0] ** 2).sum(axis=0) * e * e
+    e, s = np.exp(log_s), states[0]
+    against = unit_rate(family, states)
+    power = unit_power(family.groups[0].design.X.shape[1], family.n_spread)
+    value = power * log_s - 0.5 * tau * (s.beta[:, 0] ** 2).sum(axis=0) * e * e
     return np.asarray(value - against / (e * e) - 0.5 * tau * (s.beta[0, 1] - log_s) ** 2)
 
 

@@ -13,9 +13,9 @@ from concal.calibrate.diagnostics import diagnose
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout, Layout
 from concal.calibrate.matrices import by_lane
-from concal.calibrate.moves.population import draw_group
 from concal.calibrate.moves.shared import move_shared
 from concal.calibrate.moves.sigma import SigmaMove
+from concal.calibrate.moves.strata import draw_family
 from concal.calibrate.moves.units import UnitSteps
 from concal.calibrate.workers import Workers, available_cores
 from concal.combine.joint.likelihood import Factors
@@ -122,8 +122,8 @@ class JointSampler:
         )
         self.factors.see_through(state, self.workers)
         steps.items(state)
-        for g, s, tau in zip(self.layout.groups, state.groups, self.taus, strict=True):
-            draw_group(g, s, tau, rng)
+        for family in self.layout.families:
+            draw_family(family, [state.groups[k] for k in family.members], self.taus[family.lead], rng)
         move_shared(steps, state, self.taus, rng)
         self.sigma.move(state, steps, rng, adapting=adapting)  # type: ignore[arg-type]
         self.links.move_metric(state, self.taus, rng)
