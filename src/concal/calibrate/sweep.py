@@ -46,7 +46,7 @@ class Sweep:
 
     def forget(self) -> None:
         """Learn anew what moves propose from; until then they go on with what they have."""
-        for reference in (*self.sigma.references, self.correlation.reference):
+        for reference in (*self.sigma.references.values(), self.correlation.reference):
             reference.forget()
         for sketch in (*self.sigma.sketches, self.correlation.sketch):
             sketch.forget()
