@@ -163,7 +163,7 @@ def log_likelihood_in_phi(group, state, j, phi, lane):
     par = np.moveaxis(group.model.kernel_parameters(xi), -1, 0)
     from concal.response.registry import kernels as model_kernels
 
-    return model_kernels(group.model.tag).terms(group.model.tag, y, par[0] * (theta - par[1]), par)[0].sum()
+    return model_kernels(group.model.tag).log_terms(group.model.tag, y, par[0] * (theta - par[1]), par)[0].sum()
 
 
 @pytest.mark.parametrize("model", [("2pl", None), ("gpcm", 4), ("ordered_beta", None)], ids=["2pl", "gpcm", "ordered"])

@@ -59,7 +59,7 @@ def slow_value(model, tables, j, phi):
                 for z in NODES:
                     eta = par[0] * (float(mean[j, b]) + float(sd[j, b]) * z - par[1])
                     y = np.array([float(score[j, b, k])])
-                    terms.append(model_kernels(model.tag).terms(model.tag, y, eta, par)[0][0])
+                    terms.append(model_kernels(model.tag).log_terms(model.tag, y, eta, par)[0][0])
                 total += float(count[j, b, k]) * special.logsumexp(terms, b=WEIGHTS)
     return total
 

@@ -56,7 +56,7 @@ def at_nodes(model, scores, xi):
     par = np.moveaxis(model.kernel_parameters(xi), -1, 0)[:, :, None]
     eta = par[0] * (THETA - par[1])
     for y in scores:
-        yield model_kernels(model.tag).terms(model.tag, np.full((1, 1), float(y)), eta, par)[:2]
+        yield model_kernels(model.tag).log_terms(model.tag, np.full((1, 1), float(y)), eta, par)[:2]
 
 
 def beta_at_nodes(scores, xi):

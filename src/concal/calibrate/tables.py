@@ -100,7 +100,7 @@ def without_own(g: GroupLayout, xi: Array, score: Array, mean: Array, sd: Array)
     """Mean and SD of abilities without the one (encoded) response, elementwise over responses."""
     par = np.moveaxis(g.model.kernel_parameters(xi), -1, 0)
     a = par[0]
-    _, slope, information = kernels(g.model.tag).terms(g.model.tag, score, a * (mean - par[1]), par)
+    _, slope, information = kernels(g.model.tag).log_terms(g.model.tag, score, a * (mean - par[1]), par)
     v = sd**2
     w = np.minimum(a * a * information, MOST / v)
     left = v / (1.0 - v * w)

@@ -9,20 +9,21 @@ import numpy as np
 from numba.extending import overload, register_jitable
 
 from concal.compiler.vector import INLINE, LanesType, inlined, splat
+from concal.response import arithmetic
 from concal.response.registry import kernels
 
 
 def call_terms(tag: Any, y: Any, eta: Any, par: Any) -> Any:
-    """The `terms` kernel of the model whose tag this is."""
-    return kernels(tag).terms(tag, y, eta, par)
+    """(Log-likelihood, d/d eta, information) of the model whose tag this is."""
+    return kernels(tag).log_terms(tag, y, eta, par)
 
 
 def call_factored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
     """(l, f, d/d eta, information) with log-likelihood l + log f; f is one where the model has no such kernel."""
-    factored = kernels(tag).factored
-    if factored is not None:
-        return factored(tag, y, eta, par)
-    ll, g, w = kernels(tag).terms(tag, y, eta, par)
+    known = kernels(tag)
+    if known.factored:
+        return known.terms(tag, y, eta, par)
+    ll, g, w = known.terms(tag, y, eta, par)
     return ll, np.ones_like(ll), g, w
 
 
@@ -59,17 +60,24 @@ def _make_callable(function: Any) -> None:
 
 @overload(call_terms, strict=False, jit_options=INLINE)
 def _call_terms(tag: Any, y: Any, eta: Any, par: Any) -> Any:
-    kernel = _compiled(kernels(tag.instance_class).terms)
-    return lambda tag, y, eta, par: kernel(tag, y, eta, par)
+    known = kernels(tag.instance_class)
+    terms = _compiled(known.terms)
+    if not known.factored:
+        return lambda tag, y, eta, par: terms(tag, y, eta, par)
+
+    def whole(tag: Any, y: Any, eta: Any, par: Any) -> Any:
+        ll, f, g, w = terms(tag, y, eta, par)
+        return ll + arithmetic.log(f), g, w
+
+    return whole
 
 
 @overload(call_factored, strict=False, jit_options=INLINE)
 def _call_factored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
     known = kernels(tag.instance_class)
-    if known.factored is not None:
-        factored = _compiled(known.factored)
-        return lambda tag, y, eta, par: factored(tag, y, eta, par)
     terms = _compiled(known.terms)
+    if known.factored:
+        return lambda tag, y, eta, par: terms(tag, y, eta, par)
     if not isinstance(eta, LanesType):
 
         def unfactored_scalar(tag: Any, y: Any, eta: Any, par: Any) -> Any:

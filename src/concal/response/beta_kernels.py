@@ -76,6 +76,14 @@ def gamma_terms(x: Value, unit: Value) -> tuple[Value, Value, Value, Value]:
     return (x + 3.5) * level + rest, product, x * first, near * near - x * (x * bend * inverse) + x * (x * second)
 
 
+def sides(eta: Value) -> tuple[Value, Value, Value, Value, Value]:
+    """min(1, e^eta), min(1, e^-eta), 1 / (1 + e^-|eta|), and the logarithms of the first two."""
+    m = exp(minimum(eta, 0.0 - eta))
+    A = where_less(eta, 0.0, m, 1.0)
+    B = where_less(eta, 0.0, 1.0, m)
+    return A, B, 1.0 / (1.0 + m), minimum(eta, 0.0), minimum(0.0 - eta, 0.0)
+
+
 def density(tag: Any, z: Value, mu: Value, nu: Value, low: Value, high: Value, par: Value) -> Any:
     """Density of an inside score as (l, f, d/d eta, p^2 trigamma p, q^2 trigamma q, d/d log phi), likelihood f e^l."""
     phi, unit = load(par, 2), load(par, 5)
@@ -96,23 +104,19 @@ def density(tag: Any, z: Value, mu: Value, nu: Value, low: Value, high: Value, p
 
 def beta_terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
     r"""In eta: derivative :math:`k (z - \mathrm{digamma}\,p + \mathrm{digamma}\,q)` with k = mu (1 - mu) phi."""
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    mu = where_less(eta, 0.0, m, 1.0) * one
-    nu = where_less(eta, 0.0, 1.0, m) * one
-    linear, f, slope, p_second, q_second, _ = density(tag, y, mu, nu, minimum(eta, 0.0), minimum(0.0 - eta, 0.0), par)
+    A, B, one, low, high = sides(eta)
+    mu = A * one
+    nu = B * one
+    linear, f, slope, p_second, q_second, _ = density(tag, y, mu, nu, low, high, par)
     return linear + log(f), slope, nu * nu * p_second + mu * mu * q_second
 
 
 def beta_extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
     r"""Also in log phi; the information p^2 trigamma p + q^2 trigamma q - phi^2 trigamma phi lies between 1/2 and 1."""
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    mu = where_less(eta, 0.0, m, 1.0) * one
-    nu = where_less(eta, 0.0, 1.0, m) * one
-    linear, f, slope, p_second, q_second, precision = density(
-        tag, y, mu, nu, minimum(eta, 0.0), minimum(0.0 - eta, 0.0), par
-    )
+    A, B, one, low, high = sides(eta)
+    mu = A * one
+    nu = B * one
+    linear, f, slope, p_second, q_second, precision = density(tag, y, mu, nu, low, high, par)
     store(out, 0, precision)
     store(out, 1, nu * p_second - mu * q_second)
     store(out, 2, maximum(p_second + q_second - load(par, 7), 0.5))
@@ -121,9 +125,8 @@ def beta_extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> 
 
 def beta_curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     """Mean of the score and its slope."""
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    return where_less(eta, 0.0, m, 1.0) * one, m * one * one
+    A, B, one, _, _ = sides(eta)
+    return A * one, A * B * one * one
 
 
 def pick(tag: Any, y: Value, at_zero: Value, at_one: Value, inside: Value) -> Value:
@@ -133,12 +136,7 @@ def pick(tag: Any, y: Value, at_zero: Value, at_one: Value, inside: Value) -> Va
 
 def ordered_terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
     r"""In eta: information :math:`\sum P g^2` of the three events plus P(inside) times the density's."""
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    A = where_less(eta, 0.0, m, 1.0)
-    B = where_less(eta, 0.0, 1.0, m)
-    low = minimum(eta, 0.0)
-    high = minimum(0.0 - eta, 0.0)
+    A, B, one, low, high = sides(eta)
     mu = A * one
     nu = B * one
     linear, f, slope, p_second, q_second, _ = density(tag, pick(tag, y, 0.0, 0.0, y), mu, nu, low, high, par)
@@ -159,12 +157,7 @@ def ordered_terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Va
 
 def ordered_extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
     """Also in log phi, k_0 and k_1; the density's precision tells nothing of the thresholds."""
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    A = where_less(eta, 0.0, m, 1.0)
-    B = where_less(eta, 0.0, 1.0, m)
-    low = minimum(eta, 0.0)
-    high = minimum(0.0 - eta, 0.0)
+    A, B, one, low, high = sides(eta)
     mu = A * one
     nu = B * one
     linear, f, slope, p_second, q_second, precision = density(tag, pick(tag, y, 0.0, 0.0, y), mu, nu, low, high, par)
@@ -186,7 +179,7 @@ def ordered_extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) 
     rise_1 = (1.0 + rest) / ratio  # slope of the upper curve / P(inside)
     slope_0 = above_0 * under_0
     slope_1 = above_1 * under_1
-    nothing = 0.0 * m
+    nothing = 0.0 * one
     store(out, 0, pick(tag, y, nothing, nothing, precision))
     store(out, 1, pick(tag, y, above_0, nothing, 0.0 - rise_0))
     store(out, 2, pick(tag, y, nothing, 0.0 - under_1, rise_1))
@@ -204,10 +197,7 @@ def ordered_extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) 
 
 def ordered_curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     """P(1) + P(inside) mu, and its slope: a sum of positive terms, so the curve rises."""
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    A = where_less(eta, 0.0, m, 1.0)
-    B = where_less(eta, 0.0, 1.0, m)
+    A, B, one, _, _ = sides(eta)
     mu = A * one
     nu = B * one
     odds_0 = B * load(par, 8)

@@ -30,34 +30,11 @@ class GPCMTag(NamedTuple):
     categories: int
 
 
-def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
-    """Log-likelihood, its derivative y - E[score], and the variance of the score, all in eta."""
-    last = tag.categories - 1
-    t = exp(minimum(eta, 0.0 - eta))
-    power = t
-    total = 1.0 + 0.0 * t
-    first = 0.0 * t
-    second = 0.0 * t
-    own = 1.0 + 0.0 * t
-    for j in range(1, last):
-        weight = where_less(eta, 0.0, load(par, 1 + j), load(par, 1 + last - j)) * power
-        total = total + weight
-        first = first + j * weight
-        second = second + j * j * weight
-        own = where_less(j - 0.5, y, load(par, 1 + j), own)
-        power = power * t
-    own = where_less(last - 0.5, y, 1.0 + 0.0 * t, own)
-    total = total + power
-    scale = 1.0 / total
-    first = (first + last * power) * scale
-    variance = (second + last * last * power) * scale - first * first
-    mean = where_less(eta, 0.0, first, last - first)
-    ll = where_less(eta, 0.0, y, y - last) * eta + log(own * scale)
-    return ll, y - mean, variance
+def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
+    """In eta: derivative y - E[score], and the variance of the score.
 
-
-def factored(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
-    """The same with the logarithm left to the caller: the sum over its largest term lies between 1 and K."""
+    The logarithm is left to the caller: the sum over its largest term lies between 1 and K.
+    """
     last = tag.categories - 1
     low = minimum(eta, 0.0 - eta)
     t = exp(low)
@@ -90,30 +67,38 @@ def factored(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, 
     return linear, largest * scale, y - mean, variance
 
 
-def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
-    """Also in the cumulated steps C_1..C_{K-2}: derivative P(k) - [y = k], information cov([X = k], [X = l])."""
+def moments(tag: Any, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
+    """t = e^-|eta|, one over the sum of the weights, mean and variance of the score."""
     last = tag.categories - 1
-    q = last - 1
     t = exp(minimum(eta, 0.0 - eta))
     power = t
     total = 1.0 + 0.0 * t
     first = 0.0 * t
     second = 0.0 * t
-    own = 1.0 + 0.0 * t
     for j in range(1, last):
         weight = where_less(eta, 0.0, load(par, 1 + j), load(par, 1 + last - j)) * power
         total = total + weight
         first = first + j * weight
         second = second + j * j * weight
+        power = power * t
+    scale = 1.0 / (total + power)
+    first = (first + last * power) * scale
+    variance = (second + last * last * power) * scale - first * first
+    return t, scale, where_less(eta, 0.0, first, last - first), variance
+
+
+def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
+    """Also in the cumulated steps C_1..C_{K-2}: derivative P(k) - [y = k], information cov([X = k], [X = l])."""
+    last = tag.categories - 1
+    q = last - 1
+    t, scale, mean, variance = moments(tag, eta, par)
+    power = t
+    own = 1.0 + 0.0 * t
+    for j in range(1, last):
         own = where_less(j - 0.5, y, load(par, 1 + j), own)
         store(out, q + j - 1, power)
         power = power * t
     own = where_less(last - 0.5, y, 1.0 + 0.0 * t, own)
-    total = total + power
-    scale = 1.0 / total
-    first = (first + last * power) * scale
-    variance = (second + last * last * power) * scale - first * first
-    mean = where_less(eta, 0.0, first, last - first)
     ll = where_less(eta, 0.0, y, y - last) * eta + log(own * scale)
     for k in range(1, last):  # the probabilities, where the gradient will be
         steps = where_less(eta, 0.0, load(out, q + k - 1), load(out, q + last - k - 1))
@@ -134,25 +119,11 @@ def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple
 def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     """Expected score over K - 1, and its slope: the variance over K - 1."""
     last = tag.categories - 1
-    t = exp(minimum(eta, 0.0 - eta))
-    power = t
-    total = 1.0 + 0.0 * t
-    first = 0.0 * t
-    second = 0.0 * t
-    for j in range(1, last):
-        weight = where_less(eta, 0.0, load(par, 1 + j), load(par, 1 + last - j)) * power
-        total = total + weight
-        first = first + j * weight
-        second = second + j * j * weight
-        power = power * t
-    scale = 1.0 / (total + power)
-    first = (first + last * power) * scale
-    variance = (second + last * last * power) * scale - first * first
-    mean = where_less(eta, 0.0, first, last - first)
+    _, _, mean, variance = moments(tag, eta, par)
     return mean / last, variance / last
 
 
-@register(GPCMTag, terms, extra_terms, curve, factored)
+@register(GPCMTag, terms, extra_terms, curve, factored=True)
 @dataclass(frozen=True)
 class GPCM(Polytomous):
     """Partial credit, scored 0, 1, ..., K - 1."""

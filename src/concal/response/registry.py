@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Any, NamedTuple, TypeVar
 
 from concal.errors import SpecError
+from concal.response.arithmetic import log
 from concal.response.base import ResponseModel, Slopes
 
 Kernel = Callable[..., Any]
@@ -53,14 +54,22 @@ class Kernels(NamedTuple):
     terms: Kernel
     extra_terms: Kernel
     curve: Kernel
-    factored: Kernel | None = None
+    factored: bool = False
+
+    def log_terms(self, tag: Any, y: Any, eta: Any, par: Any) -> tuple[Any, Any, Any]:
+        """Log-likelihood, d/d eta and information, whether or not the model leaves its logarithm to the caller."""
+        if not self.factored:
+            ll, slope, information = self.terms(tag, y, eta, par)
+            return ll, slope, information
+        linear, factor, slope, information = self.terms(tag, y, eta, par)
+        return linear + log(factor), slope, information
 
 
 _KERNELS: dict[type, Kernels] = {}
 
 
 def register(
-    tag_class: type, terms: Kernel, extra_terms: Kernel, curve: Kernel, factored: Kernel | None = None
+    tag_class: type, terms: Kernel, extra_terms: Kernel, curve: Kernel, factored: bool = False
 ) -> Callable[[type[Model]], type[Model]]:
     """Class decorator: tie a model to the kernels compiled code calls for its tag.
 
@@ -77,8 +86,8 @@ def register(
     curve
         ``curve(tag, eta, par) -> (expected score divided by the maximum score, its derivative in eta)``.
     factored
-        Optional, for speed: ``factored(tag, y, eta, par) -> (l, f, d/d eta, information)`` with log-likelihood
-        l + log f and f in [2^-12, 2^12]. The engine multiplies eight f before it takes one logarithm.
+        For speed: `terms` gives ``(l, f, d/d eta, information)`` instead, with log-likelihood l + log f and f in
+        [2^-12, 2^12]. The engine multiplies eight f before it takes one logarithm.
     """
 
     def tie(model: type[Model]) -> type[Model]:

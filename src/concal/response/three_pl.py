@@ -25,27 +25,21 @@ class ThreePLTag(NamedTuple):
     """Compiled code dispatches on this."""
 
 
-def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
-    r"""With :math:`s = \sigma(\eta)`: information :math:`(1-c)\,s^2(1-s)/P(1)` in eta."""
-    c, free = load(par, 2), load(par, 3)
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    s = where_less(eta, 0.0, m, 1.0) * one
-    rest = where_less(eta, 0.0, 1.0, m) * one
-    right = c + free * s
-    ll = log(where_less(y, 0.5, free * one, right)) - where_less(y, 0.5, maximum(eta, 0.0), 0.0)
-    slope = free * s * rest / right
-    return ll, where_less(y, 0.5, 0.0 - s, slope), s * slope
-
-
-def factored(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
-    r"""The same with the logarithm left to the caller; P(1) is compared with the larger of c and e^eta, so f >= 1/2."""
-    c, free = load(par, 2), load(par, 3)
+def odds(eta: Value) -> tuple[Value, Value, Value, Value]:
+    r"""min(1, e^eta), 1 / (1 + e^-|eta|), sigma(eta) and 1 - sigma(eta)."""
     m = exp(minimum(eta, 0.0 - eta))
     one = 1.0 / (1.0 + m)
     A = where_less(eta, 0.0, m, 1.0)
-    s = A * one
-    rest = where_less(eta, 0.0, 1.0, m) * one
+    return A, one, A * one, where_less(eta, 0.0, 1.0, m) * one
+
+
+def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
+    r"""With :math:`s = \sigma(\eta)`: information :math:`(1-c)\,s^2(1-s)/P(1)` in eta.
+
+    P(1) is compared with the larger of c and e^eta, so that the factor is at least 1/2.
+    """
+    c, free = load(par, 2), load(par, 3)
+    A, one, s, rest = odds(eta)
     right = c + free * s
     linear = where_less(y, 0.5, load(par, 5) - maximum(eta, 0.0), maximum(minimum(eta, 0.0), load(par, 4)))
     factor = where_less(y, 0.5, one, right / maximum(A, c))
@@ -56,10 +50,7 @@ def factored(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, 
 def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
     r"""Also in logit c: derivative :math:`c(1-c)(1-s)/P(1)` for a right answer, -c for a wrong one."""
     c, free = load(par, 2), load(par, 3)
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    s = where_less(eta, 0.0, m, 1.0) * one
-    rest = where_less(eta, 0.0, 1.0, m) * one
+    _, one, s, rest = odds(eta)
     right = c + free * s
     ll = log(where_less(y, 0.5, free * one, right)) - where_less(y, 0.5, maximum(eta, 0.0), 0.0)
     share = free * rest / right
@@ -71,13 +62,11 @@ def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple
 
 def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     """P(1) and its slope."""
-    c, free = load(par, 2), load(par, 3)
-    m = exp(minimum(eta, 0.0 - eta))
-    one = 1.0 / (1.0 + m)
-    return c + free * where_less(eta, 0.0, m, 1.0) * one, free * m * one * one
+    _, _, s, rest = odds(eta)
+    return load(par, 2) + load(par, 3) * s, load(par, 3) * s * rest
 
 
-@register(ThreePLTag, terms, extra_terms, curve, factored)
+@register(ThreePLTag, terms, extra_terms, curve, factored=True)
 @dataclass(frozen=True)
 class ThreePL(ResponseModel):
     """Right or wrong, scored 0/1, with a chance c of being right whatever the ability."""

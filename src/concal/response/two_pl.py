@@ -8,7 +8,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from concal.response.arithmetic import Value, exp, maximum, minimum, sigmoid, softplus, where_less
+from concal.response.arithmetic import Value, exp, log, maximum, minimum, sigmoid, where_less
 from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
 from concal.response.registry import register
 
@@ -17,23 +17,18 @@ class TwoPLTag(NamedTuple):
     """Compiled code dispatches on this."""
 
 
-def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value]:
-    r"""Log-likelihood :math:`y\eta - \log(1+e^\eta)`, its derivative y - P and the information P(1 - P) in eta."""
-    p = sigmoid(eta)
-    return y * eta - softplus(eta), y - p, p * (1.0 - p)
-
-
-def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
-    """The same: there are no extras."""
-    return terms(tag, y, eta, par)
-
-
-def factored(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
-    r"""The same with the logarithm left to the caller: :math:`1 + e^\eta = e^{\max(\eta,0)} (1 + e^{-|\eta|})`."""
+def terms(tag: Any, y: Value, eta: Value, par: Value) -> tuple[Value, Value, Value, Value]:
+    r"""Log-likelihood :math:`y\eta - \max(\eta,0) - \log(1+e^{-|\eta|})`, derivative y - P, information P(1 - P)."""
     t = exp(minimum(eta, -eta))
     r = 1.0 / (1.0 + t)
     p = where_less(eta, 0.0, t * r, r)
     return y * eta - maximum(eta, 0.0), r, y - p, t * r * r
+
+
+def extra_terms(tag: Any, y: Value, eta: Value, par: Value, out: Value) -> tuple[Value, Value, Value]:
+    """The same: there are no extras."""
+    linear, factor, slope, information = terms(tag, y, eta, par)
+    return linear + log(factor), slope, information
 
 
 def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
@@ -42,7 +37,7 @@ def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
     return p, p * (1.0 - p)
 
 
-@register(TwoPLTag, terms, extra_terms, curve, factored)
+@register(TwoPLTag, terms, extra_terms, curve, factored=True)
 @dataclass(frozen=True)
 class TwoPL(ResponseModel):
     """Right or wrong, scored 0/1."""
