@@ -5,12 +5,14 @@ import polars as pl
 import pytest
 
 from concal.bank.store.codec import decode_model, encode_model
+from concal.calibrate import priors
 from concal.calibrate.period import calibrate
 from concal.errors import SpecError
 from concal.response import make_model
 from concal.spec import Spec
 
 ITEMS, PERSONS, TAU = 5, 500, 0.01
+SCALE = np.array([1.0])  # half-t, of d
 
 
 def test_names_and_options():
@@ -55,7 +57,7 @@ def reference_posterior(right, steps=30_000, seed=1):
         value = counts @ np.log(np.exp(by_pattern) @ weight)
         value += -0.5 * (((d - mu) / np.exp(log_sd)) ** 2).sum() - ITEMS * log_sd
         value += -0.5 * TAU * (mu**2 + log_a**2)
-        return value - 1.5 * np.log1p(np.exp(2 * log_sd) / 2.0) + log_sd  # half-t, two degrees of freedom
+        return value + priors.log_sigma_alone(2 * log_sd, np.exp(-2 * log_sd)[None], SCALE) + 2 * log_sd
 
     rng = np.random.default_rng(seed)
     x = np.concatenate([np.linspace(-1.5, 1.0, ITEMS), [0.2, 0.0, 0.0]])

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from scattered import TAU, scattered
 from scipy import stats
+from scipy.special import logsumexp
 
 from concal.calibrate import priors
 from concal.calibrate.kernels import LANES
@@ -167,17 +168,16 @@ def test_priors_draws_have_their_densities():
     assert stats.kstest(correlations, "uniform", args=(-1, 2)).pvalue > 0.001
     uniform = [priors.draw_correlation(3, rng)[2, 1] for _ in range(4000)]  # a margin of LKJ(1): 2 Beta(3/2, 3/2) - 1
     assert stats.kstest(uniform, lambda x: stats.beta(1.5, 1.5).cdf((x + 1) / 2)).pvalue > 0.001
-    a = np.exp(np.linspace(-12, 14, 20_000))
-    for sigma, other in ((drawn[0][0][:1, :1], drawn[1][0][:1, :1]),):
-        found = []
-        for S in (sigma, other):
-            log_det, diagonal = np.log(S[0, 0]), 1.0 / S[0]
-            joint = priors.log_sigma(log_det, diagonal[:, None] + 0 * a, a[None]) + priors.log_mixing(
-                a[None], scale[:1]
-            )
-            found.append(np.log(np.trapezoid(np.exp(joint) * a, np.log(a))))
-        alone = [priors.log_sigma_alone(np.log(S[0, 0]), 1.0 / S[0], scale[:1]) for S in (sigma, other)]
-        np.testing.assert_allclose(found[0] - found[1], alone[0] - alone[1], atol=1e-6)
+    log_a = np.stack(np.meshgrid(*[np.linspace(-14, 16, 800)] * 2))
+    found, alone = [], []
+    for sigma, _ in drawn[:2]:
+        block = sigma[:2, :2]
+        log_det, diagonal = np.linalg.slogdet(block)[1], np.diag(np.linalg.inv(block))
+        joint = priors.log_sigma(log_det, diagonal[:, None, None] + 0 * log_a, np.exp(log_a))
+        joint = joint + priors.log_mixing(np.exp(log_a), scale[:2]) + log_a.sum(axis=0)
+        found.append(logsumexp(joint))
+        alone.append(priors.log_sigma_alone(log_det, diagonal, scale[:2]))
+    np.testing.assert_allclose(found[0] - found[1], alone[0] - alone[1], atol=1e-6)
     _, slope, curvature = priors.log_unit(np.array([0.3]))
     values = [priors.log_unit(np.array([0.3 + h]))[0] for h in (-1e-4, 0.0, 1e-4)]
     np.testing.assert_allclose(slope, (values[2] - values[0]) / 2e-4, rtol=1e-6)

@@ -7,9 +7,9 @@ import pytest
 from phi_worlds import changed, only, phi_world
 
 from concal import metric
+from concal.calibrate import priors as priors_of
 from concal.calibrate.family import families
 from concal.calibrate.kernels import LANES
-from concal.calibrate.priors import MU_VARIANCE, NU
 from concal.calibrate.state import GroupState, kernel_parameters
 from concal.calibrate.workers import Workers
 from concal.combine.analytic.forms import unite_forms
@@ -52,7 +52,7 @@ def log_joint(g, tables, priors, state, lane):
     """Log density of items, population, mixing variables given, and links: written out, no kernel."""
     s, links = state.groups[0], state.links[0, :, :, lane]
     xi, beta, sigma = s.xi[:, :, lane], s.beta[:, :, lane], s.sigma[:, :, lane]
-    p, total = g.p, 0.0
+    total = 0.0
     for f in range(tables.n_factors):
         log_A, B = links[tables.period[f]]
         phi = metric.own_phi(metric.phi_of(xi[tables.item[f]]), np.exp(log_A), B)
@@ -60,12 +60,12 @@ def log_joint(g, tables, priors, state, lane):
     r = xi - g.design.X @ beta
     omega = np.linalg.inv(sigma)
     total += -0.5 * np.einsum("ja,ab,jb->", r, omega, r) - 0.5 * len(r) * np.linalg.slogdet(sigma)[1]
-    total += -0.5 * TAU * (beta**2).sum()
-    total += -0.5 * (NU + 2 * p) * np.linalg.slogdet(sigma)[1] - NU * (np.diag(omega) / s.sd_mixing[:, lane]).sum()
+    total += priors_of.log_beta(beta, TAU)
+    total += priors_of.log_sigma(np.linalg.slogdet(sigma)[1], np.diag(omega), s.sd_mixing[:, lane])
     for m in range(links.shape[0]):
         log_A, B = links[m]
         if priors.free[0, m]:
-            total += -0.5 * B**2 / MU_VARIANCE - 3.0 * log_A - 0.5 * np.exp(-2.0 * log_A)
+            total += -0.5 * B**2 / priors_of.MU_VARIANCE + priors_of.log_unit(log_A)[0]
         else:
             gap = links[m] - priors.mean[0, m]
             total += -0.5 * gap @ priors.precision[0, m] @ gap
@@ -207,7 +207,7 @@ def test_moves_leave_the_priors_of_the_links_as_they_are():
     np.testing.assert_allclose(np.cov(drawn[:, 0].T), C, rtol=0.15, atol=1e-3)
     precision = np.exp(-2.0 * drawn[:, 1, 0])  # Gamma(3/2, 1/2)
     assert precision.mean() == pytest.approx(3.0, rel=0.1)
-    assert drawn[:, 1, 1].std() == pytest.approx(np.sqrt(MU_VARIANCE), rel=0.1)
+    assert drawn[:, 1, 1].std() == pytest.approx(np.sqrt(priors_of.MU_VARIANCE), rel=0.1)
 
 
 def test_sets_of_periods_that_hang_together():
