@@ -45,3 +45,5 @@ def test_item_rest_and_omitted():
     checked = check_period(long.drop_nulls(), items, SPEC).tables["items"]
     assert checked["omitted"].null_count() == 6  # who left it out cannot be told from who did not get it
     assert checked.drop("omitted").equals(found.drop("omitted"))
+    told = check_period(long, items, SPEC).tables["items"]  # rows without a score tell
+    assert told.equals(found)

@@ -12,9 +12,11 @@ import polars as pl
 import pytest
 
 import concal
+from concal.data.check import check_period
 from concal.errors import DataError, SpecError
 from concal.simulate import Plan, demo_spec
 from concal.simulate.select import Experience, choose_adaptively, choose_tests
+from concal.spec import Spec
 
 SMALL = {"periods": 3, "items": 150, "examinees": 400, "responses_per_examinee": 20}
 
@@ -318,3 +320,32 @@ def test_command(tmp_path):
     assert "Traceback" not in again.stderr
     assert run(tmp_path / "q", "--selection", "oracle").returncode == 2
     assert not (tmp_path / "q").exists()
+
+
+def test_a_group_that_leaves_categories_to_its_items_gets_several_numbers():
+    essay, word = {"model": "grm", "dimension": "x", "features": "~ length"}, {"model": "2pl", "dimension": "x"}
+    groups = {"essay": essay, "word": word}
+    spec = Spec.parse({"bank": {"dimensions": ["x"]}, "groups": groups})
+    made = concal.simulate_programme(spec, periods=1, items=60, examinees=200, responses_per_examinee=20, seed=2)
+    assert made.items["item_id"].n_unique() == 60
+    assert made.items.group_by("group", "categories").len().sort("categories", nulls_last=True)["len"].to_list() == [
+        10, 10, 10, 30,
+    ]  # fmt: skip
+    data = check_period(made.responses["2026Q1"], made.items, spec).data
+    names = ["essay (2 categories)", "essay (3 categories)", "essay (5 categories)"]
+    assert list(data.groups) == [*names, "word"]
+    beta = made.truth.population.filter(pl.col("parameter").is_in(["d", "log_a"]))
+    first, *others = (beta.filter(pl.col("group") == name)["value"].to_list() for name in names)
+    assert all(other == first for other in others)
+
+
+def test_groups_of_examinees_differ_as_asked():
+    size = {"periods": 2, "items": 40, "examinees": 600, "responses_per_examinee": 10}
+    made = concal.simulate_programme(**size, person_groups=3, group_shift=0.8, overlap=0.2, seed=4)
+    people = made.truth.abilities.filter(pl.col("period") == "2026Q1")
+    means = people.group_by("person_group").agg(pl.col("production").mean()).sort("person_group")
+    assert means["person_group"].to_list() == ["A", "B", "C"]
+    np.testing.assert_allclose(means["production"].diff()[1:], 0.8, atol=0.25)
+    frames = pl.concat(made.responses.values()).select("person_id", "person_group").unique()
+    assert frames["person_id"].is_unique().all()  # who comes back is in the same group
+    assert "person_group" not in concal.simulate_programme(**size, seed=4).responses["2026Q1"].columns

@@ -63,6 +63,8 @@ def simulate(
     drift_size: Annotated[float, typer.Option(help="How far d jumps.")] = 0.5,
     drift_direction: Annotated[Direction, typer.Option(help="Which way.")] = Direction.both,
     overlap: Annotated[float, typer.Option(help="Share of examinees who come back from the period before.")] = 0.0,
+    person_groups: Annotated[int, typer.Option(help="Groups of examinees (column person_group).")] = 1,
+    group_shift: Annotated[float, typer.Option(help="Difference of ability means from group to group.")] = 0.5,
     file_format: Annotated[Format, typer.Option("--format", help="Of the tables.")] = Format.csv,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Write into a folder that is not empty.")] = False,
     as_json: JsonOption = False,
@@ -92,6 +94,8 @@ def simulate(
         drift_size=drift_size,
         drift_direction=drift_direction.value,
         overlap=overlap,
+        person_groups=person_groups,
+        group_shift=group_shift,
     )
     places = programme.write(folder, file_format.value, overwrite=overwrite)
     _print(programme, places, as_json)

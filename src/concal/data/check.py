@@ -41,8 +41,8 @@ class CheckedPeriod:
         Statistical doubts, each with a count and the first five items or examinees.
     tables : dict of str -> polars DataFrame
         ``groups`` (counts), ``exposure`` (quantiles of responses per item), ``persons`` (of responses per examinee),
-        ``items`` (each item's responses, mean score, item-rest correlation and, in a wide table, examinees who left it
-        out).
+        ``items`` (each item's responses, mean score, item-rest correlation, and how often it was left out: empty cells
+        of a wide table, rows without a score of a long one).
     design_states : dict of group -> plain data
         How features are coded; hand it to the next period's check.
     linkage : Linkage or None
@@ -136,7 +136,7 @@ def check_period(
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
     data = _period_data(period, rows, table, kept, designs, codings, parts, spec, found, people)
     found.stop_if_bad()
-    tables = period_tables(data, rows, table, wide=wide)
+    tables = period_tables(data, rows, table, wide=wide, omitted=answers.omitted)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
 
 

@@ -35,6 +35,8 @@ class Answers(NamedTuple):
         Persons of a wide table without any response.
     not_given
         Rows of a long table whose score is empty, NA or NaN: no responses, left out.
+    omitted
+        `item_id`, `omitted`: how many of them each item has; None where no row is empty, so that nobody can tell.
     numbers
         Where the rows stood in the file, from 1, when some were left out.
     notes
@@ -50,6 +52,7 @@ class Answers(NamedTuple):
     numbers: pl.Series | None = None
     notes: tuple[str, ...] = ()
     person_groups: pl.DataFrame | None = None
+    omitted: pl.DataFrame | None = None
 
 
 def read_table(
@@ -200,11 +203,12 @@ def _with_score(table: pl.DataFrame, silent: pl.Series | None = None, *, missing
         empty = given.is_null() | given.is_in(MISSING)
     else:
         empty = given.is_null() | given.is_nan() if given.dtype.is_float() else given.is_null()
-    n_empty, numbers = int(empty.sum()) if missing else 0, None
+    n_empty, numbers, omitted = int(empty.sum()) if missing else 0, None, None
     if n_empty:
+        omitted = table.filter(empty)["item_id"].value_counts(name="omitted")
         table, given, numbers = table.filter(~empty), given.filter(~empty), (~empty).arg_true() + 1
     score = given.cast(pl.Float64, strict=False)
     unreadable = given.filter(score.is_null()).cast(pl.String).fill_null("(empty)").replace("", "(empty)")
     nobody = pl.Series("person_id", [], dtype=pl.String)
     rows = table.with_columns(score.alias("score"))
-    return Answers(rows, unreadable, nobody if silent is None else silent, n_empty, numbers)
+    return Answers(rows, unreadable, nobody if silent is None else silent, n_empty, numbers, omitted=omitted)

@@ -16,9 +16,12 @@ QUANTILES = {"min": 0.0, "q10": 0.1, "q25": 0.25, "median": 0.5, "q75": 0.75, "q
 
 
 def period_tables(
-    data: PeriodData, rows: Rows, table: pl.DataFrame, *, wide: bool = False
+    data: PeriodData, rows: Rows, table: pl.DataFrame, *, wide: bool = False, omitted: pl.DataFrame | None = None
 ) -> Mapping[str, pl.DataFrame]:
-    """The tables of `CheckedPeriod.tables`; in a wide table an examinee's empty cells are items left out."""
+    """The tables of `CheckedPeriod.tables`.
+
+    In a wide table an examinee's empty cells are items left out; in a long one `omitted` counts rows without a score.
+    """
     groups, exposure, persons = [], [], []
     per_dimension = {d: np.zeros(data.person_ids.len(), dtype=np.int64) for d in data.dimensions}
     for name, group in data.groups.items():
@@ -45,7 +48,7 @@ def period_tables(
         "groups": pl.DataFrame(groups),
         "exposure": pl.DataFrame(exposure),
         "persons": pl.DataFrame(persons),
-        "items": _item_table(data, rows, table, wide),
+        "items": _item_table(data, rows, table, wide, omitted),
     }
 
 
@@ -54,14 +57,19 @@ def _quantiles(counts: npt.NDArray[np.int64]) -> dict[str, float]:
     return dict(zip(QUANTILES, values.tolist(), strict=True))
 
 
-def _item_table(data: PeriodData, rows: Rows, table: pl.DataFrame, wide: bool) -> pl.DataFrame:
+def _item_table(
+    data: PeriodData, rows: Rows, table: pl.DataFrame, wide: bool, omitted: pl.DataFrame | None
+) -> pl.DataFrame:
     total = np.bincount(rows.item, weights=rows.score, minlength=table.height)
     mean = np.divide(total, rows.n_responses, out=np.full(table.height, np.nan), where=rows.n_responses > 0)
-    omitted = pl.Series(rows.person_ids.len() - rows.n_responses) if wide else pl.lit(None, dtype=pl.Int64)
+    left_out = pl.Series(rows.person_ids.len() - rows.n_responses) if wide else pl.lit(None, dtype=pl.Int64)
+    if omitted is not None:
+        found = table.select("item_id").join(omitted, on="item_id", how="left", maintain_order="left")
+        left_out = found["omitted"].fill_null(0).cast(pl.Int64)
     statistics = table.select("item_id", "group").with_columns(
         pl.Series("n_responses", rows.n_responses),
         pl.Series("mean_score", mean).fill_nan(None),
         pl.Series("n_distinct_scores", rows.n_distinct),
-        omitted.alias("omitted"),
+        left_out.alias("omitted"),
     )
     return statistics.join(item_rest_correlations(data), on="item_id", how="left", maintain_order="left")

@@ -21,7 +21,7 @@ class Examinees:
     Attributes
     ----------
     mean, sd : (periods, dimensions)
-        Of the population new examinees come from.
+        Of the population new examinees come from; with groups of examinees, of the first one.
     correlation : (dimensions, dimensions)
     person : list of (examinees,) arrays
         Number of each examinee in the programme; the same number in two periods is the same person.
@@ -33,6 +33,11 @@ class Examinees:
     correlation: Array
     person: list[Index]
     theta: list[Array]
+
+
+def group_of(person: Index, plan: Plan) -> Index:
+    """Number of every examinee's group, from 0; a person stays in one."""
+    return person % plan.person_groups
 
 
 def simulate_examinees(plan: Plan, n_dimensions: int) -> Examinees:
@@ -56,6 +61,7 @@ def simulate_examinees(plan: Plan, n_dimensions: int) -> Examinees:
         rng = plan.rng("abilities", m)
         new = mean[m] + sd[m] * (rng.normal(size=(plan.examinees, n_dimensions)) @ root.T)
         number = known + np.arange(plan.examinees, dtype=np.int64)
+        new += plan.group_shift * group_of(number, plan)[:, None]
         if m:
             back = rng.permutation(plan.examinees)[: round(plan.overlap * plan.examinees)]
             new[: back.size], number[: back.size] = theta[-1][back], person[-1][back]

@@ -11,6 +11,7 @@ import polars as pl
 
 from concal.errors import SpecError
 from concal.formula import parse_formula
+from concal.names import split_stratum, stratum_name
 from concal.response import ResponseModel
 from concal.simulate.plan import Plan
 from concal.spec import GroupSpec, Spec
@@ -18,6 +19,8 @@ from concal.spec import GroupSpec, Spec
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
+CATEGORIES = (2, 3, 5)
+"""Numbers of categories of items in a group that leaves them to the items."""
 LEVELS = ("A1", "A2", "B1", "B2", "C1")
 _CENTRES = {"log_frequency": 3.5, "length": 8.0}
 # effects on (d, log a) per unit of a number, and per step up a category
@@ -85,21 +88,37 @@ class SimulatedItems:
 
 def simulate_items(spec: Spec, plan: Plan, shares: Mapping[str, float] | None) -> SimulatedItems:
     """Draw the bank; every cohort that enters has the same mix of groups."""
-    names = list(spec.groups)
-    first, last, group = _life_spans(plan, _weights(names, shares))
+    names, weights = _strata(spec, _weights(list(spec.groups), shares))
+    first, last, group = _life_spans(plan, weights)
     order = np.argsort(group, kind="stable")
     first, last, group = first[order], last[order], group[order]
-    groups, tables, within = [], [], np.zeros(plan.items, dtype=np.int64)
+    groups: list[Group] = []
+    tables, within = [], np.zeros(plan.items, dtype=np.int64)
     for g, name in enumerate(names):
         n = int((group == g).sum())
         within[group == g] = np.arange(n)
-        made, table = _draw_group(name, spec.groups[name], spec.bank.dimensions, n, plan.log_a, plan.rng("items", g))
+        rng, own = plan.rng("items", g), spec.group(name)
+        assert own is not None
+        head = next((h.beta[:, :2] for h in groups if split_stratum(h.name)[0] == split_stratum(name)[0]), None)
+        made, table = _draw_group(name, own, spec.bank.dimensions, n, plan.log_a, rng, head)
         groups.append(made)
         tables.append(table)
     rng = plan.rng("exposure")
     popularity = np.exp(plan.exposure_spread * rng.normal(size=plan.items))
     drift_period, drift = _draw_drift(plan, first, last)
-    return SimulatedItems(tuple(groups), pl.concat(tables), group, within, first, last, popularity, drift_period, drift)
+    table = pl.concat(tables, how="diagonal")
+    return SimulatedItems(tuple(groups), table, group, within, first, last, popularity, drift_period, drift)
+
+
+def _strata(spec: Spec, weights: Array) -> tuple[list[str], Array]:
+    """Groups, and the strata of those whose items have their own numbers of categories; with their shares."""
+    names, shares = [], []
+    for (name, group), weight in zip(spec.groups.items(), weights.tolist(), strict=True):
+        mixed = group.polytomous and group.categories is None
+        parts = [stratum_name(name, k) for k in CATEGORIES] if mixed else [name]
+        names += parts
+        shares += [weight / len(parts)] * len(parts)
+    return names, np.array(shares)
 
 
 def _weights(names: list[str], shares: Mapping[str, float] | None) -> Array:
@@ -129,13 +148,22 @@ def _life_spans(plan: Plan, weights: Array) -> tuple[Index, Index, Index]:
 
 
 def _draw_group(
-    name: str, spec: GroupSpec, dimensions: tuple[str, ...], n: int, log_a: float, rng: np.random.Generator
+    name: str,
+    spec: GroupSpec,
+    dimensions: tuple[str, ...],
+    n: int,
+    log_a: float,
+    rng: np.random.Generator,
+    head: Array | None = None,
 ) -> tuple[Group, pl.DataFrame]:
-    model = spec.response_model
+    """Items of a group or stratum; `head` is the beta of d and log a that another stratum of the group has."""
+    model, (base, categories) = spec.response_model, split_stratum(name)
+    prefix = base if categories is None else f"{base}-{categories}"
     table = pl.DataFrame(
         {
-            "item_id": [f"{name}-{k:05d}" for k in range(1, n + 1)],
-            "group": [name] * n,
+            "item_id": [f"{prefix}-{k:05d}" for k in range(1, n + 1)],
+            "group": [base] * n,
+            **({} if categories is None else {"categories": [categories] * n}),
             "log_frequency": np.round(rng.normal(_CENTRES["log_frequency"], 1.0, n), 3),
             "length": np.clip(np.round(rng.normal(_CENTRES["length"], 2.5, n)), 1, 20),
             "cefr": [LEVELS[k % len(LEVELS)] for k in range(n)],
@@ -143,6 +171,8 @@ def _draw_group(
     )
     X, features, beta = _population(name, spec, model, table, rng)
     beta[0, 1] += log_a
+    if head is not None:
+        beta[:, :2] = head
     sd = np.array(model.prior.sd)
     correlation = np.eye(sd.size)
     correlation[0, 1] = correlation[1, 0] = 0.2

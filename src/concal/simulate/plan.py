@@ -54,6 +54,10 @@ class Plan:
         Added to every item's log a: -1.5 makes a programme of flat items.
     overlap : float
         Share of a period's examinees who come back from the period before, with the ability they had.
+    person_groups : int
+        Groups of examinees (column `person_group` of the responses), as many in each; 1: no such column.
+    group_shift : float
+        How much higher the ability mean of each group is than that of the group before it.
     """
 
     periods: int = 4
@@ -73,6 +77,8 @@ class Plan:
     drift_direction: Direction = "both"
     log_a: float = 0.0
     overlap: float = 0.0
+    person_groups: int = 1
+    group_shift: float = 0.5
 
     def __post_init__(self) -> None:
         for name, low, high in _RANGES:
@@ -127,6 +133,8 @@ _RANGES: tuple[tuple[str, float, float], ...] = (
     ("drift_size", 0, 10),
     ("log_a", -3, 2),
     ("overlap", 0, 1),
+    ("person_groups", 1, 26),
+    ("group_shift", -5, 5),
 )
 
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.errors import DataError, SpecError
-from concal.simulate.examinees import Examinees, simulate_examinees
+from concal.simulate.examinees import Examinees, group_of, simulate_examinees
 from concal.simulate.items import SimulatedItems, simulate_items
 from concal.simulate.plan import Plan, demo_spec
 from concal.simulate.select import Experience, choose_adaptively, choose_tests
@@ -33,7 +33,7 @@ class Truth:
     items : polars DataFrame
         period, item_id, group, dimension, parameter, value: xi of the items in use, drift included.
     abilities : polars DataFrame
-        period, person_id, and a column per dimension.
+        period, person_id, person_group where there are several, and a column per dimension.
     periods : polars DataFrame
         period, dimension, mean, sd of the population of new examinees.
     correlations : polars DataFrame
@@ -102,13 +102,14 @@ def simulate_programme(
     ----------
     spec : Spec, optional
         Groups, models and dimensions; formulas may use the columns log_frequency, length and cefr of the simulated
-        item table. Default: two dimensions, 2pl, gpcm and ordered_beta.
+        item table. A gpcm or grm group without `categories` gets items with 2, 3 and 5 of them. Default: two
+        dimensions, 2pl, gpcm and ordered_beta.
     shares : mapping of group to number, optional
         How the items divide over the groups; default equally.
     **options
         The options of `concal.simulate.Plan`: periods, items, examinees, responses_per_examinee, seed, selection,
         turnover, new_item_exposure, exposure_spread, ability_shift, ability_spread, correlation, drift_share,
-        drift_size, drift_direction, log_a, overlap.
+        drift_size, drift_direction, log_a, overlap, person_groups, group_shift.
 
     Returns
     -------
@@ -162,13 +163,23 @@ def _simulate_period(
                 for some, abilities in _chunks(tests, theta, max(_CHUNK // length, 1))
             ]
         )
+    who = np.repeat(np.arange(n), length)
     return pl.DataFrame(
         {
-            "person_id": _person_ids(examinees.person[m]).gather(np.repeat(np.arange(n), length)),
+            "person_id": _person_ids(examinees.person[m]).gather(who),
             "item_id": items.ids.gather(tests.ravel()),
             "score": score.ravel(),
+            **{name: column.gather(who) for name, column in _group_column(examinees.person[m], plan).items()},
         }
     )
+
+
+def _group_column(person: Index, plan: Plan) -> dict[str, pl.Series]:
+    """`person_group` of examinees, where there are several: A, B, ..."""
+    if plan.person_groups == 1:
+        return {}
+    names = pl.Series([chr(ord("A") + k) for k in range(plan.person_groups)])
+    return {"person_group": names.gather(group_of(person, plan))}
 
 
 def _chunks(tests: Index, theta: Array, size: int) -> list[tuple[Index, Array]]:
@@ -205,9 +216,13 @@ def _truth(spec: Spec, plan: Plan, items: SimulatedItems, examinees: Examinees) 
     ]
     schema = {"dimension": pl.String, "other": pl.String, "value": pl.Float64}
     abilities = [
-        pl.DataFrame({"period": [period] * plan.examinees, "person_id": _person_ids(examinees.person[m])}).with_columns(
-            pl.Series(name, examinees.theta[m][:, k]) for k, name in enumerate(dimensions)
-        )
+        pl.DataFrame(
+            {
+                "period": [period] * plan.examinees,
+                "person_id": _person_ids(examinees.person[m]),
+                **_group_column(examinees.person[m], plan),
+            }
+        ).with_columns(pl.Series(name, examinees.theta[m][:, k]) for k, name in enumerate(dimensions))
         for m, period in enumerate(plan.period_names)
     ]
     drifting = np.flatnonzero(items.drift != 0)
