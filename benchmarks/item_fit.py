@@ -26,22 +26,22 @@ from concal.simulate import simulate_programme
 from concal.simulate.programme import Programme
 from concal.spec import Spec
 
-MODELS = ("2pl", "gpcm", "grm", "beta", "ordered_beta")
+MODELS = ("2pl", "3pl", "gpcm", "grm", "beta", "ordered_beta")
 PLANTED = 12  # items of each kind of misfit in a period
 
 
-def spec_of(model: str) -> Spec:
+def spec_of(model: str, sweeps: int) -> Spec:
     """One group, one dimension; draws enough for posterior means."""
     group: dict[str, Any] = {"model": model, "dimension": "x"}
     if model in ("gpcm", "grm"):
         group["categories"] = 4
     bank = {"name": "fit", "dimensions": ["x"]}
-    return Spec.parse({"bank": bank, "groups": {"g": group}, "calibration": {"max_sweeps": 1500}})
+    return Spec.parse({"bank": bank, "groups": {"g": group}, "calibration": {"max_sweeps": sweeps}})
 
 
 def simulate(model: str, seed: int, **options: Any) -> tuple[Spec, PeriodData, Programme]:
     """One simulated period, checked."""
-    spec = spec_of(model)
+    spec = spec_of(model, 700 if options["items"] == 100 else 1500)
     made = simulate_programme(spec, periods=1, seed=seed, **options)
     return spec, check_period(made.responses["2026Q1"], made.items, spec).data, made
 
@@ -165,11 +165,14 @@ def main() -> None:
     """Both tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--small", action="store_true", help="Periods of 100 items and 800 examinees, 700 sweeps.")
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--periods", type=int, default=20)
     parser.add_argument("--planted", type=int, default=4, help="Periods with planted misfit.")
     options = parser.parse_args()
     size = {"items": 150, "examinees": 1500, "responses_per_examinee": 30}
+    if options.small:
+        size = {"items": 100, "examinees": 800, "responses_per_examinee": 20}
     n = 1 if options.quick else options.periods
     models = ("2pl",) if options.quick else tuple(options.models)
     if models:

@@ -15,8 +15,8 @@ livecodebench   37 systems run 479 programs in their heads (scenario execution);
          systems trained on text up to January 2023, and later ones; one slope
 verbagg  316 people, 24 items of verbal aggression with three ordered answers; behaviour, situation and mode as
          features; two cohorts
-matura   three school types of a national examination in mathematics, one after the other; 30 items worth 1 to 4 points,
-         a group for each number of categories, some of two items
+matura   three school types of a national examination in mathematics, one after the other; 30 items worth 1 to 4 points
+         in one group, each with its own number of categories
 
 Builds a bank (add, period by period), evaluates it against the pooled fit of the same engine under the default
 targets, writes the report, and prints the agreement as Markdown; then what drifted, and the alarms.
@@ -85,18 +85,13 @@ def by_cohort(responses: pl.DataFrame, n: int) -> dict[str, pl.DataFrame]:
 
 
 def timss(data: Path) -> Study:
-    """Right/wrong items and items worth two points."""
+    """Right/wrong items and items worth two points, in one group."""
     text = pl.col("item_id").cast(pl.String)
     responses = pl.read_parquet(data / "timss07_rus" / "responses.parquet").rename(NAMES).with_columns(text)
     items = pl.read_parquet(data / "timss07_rus" / "items.parquet").rename({"item": "item_id"}).with_columns(text)
     highest = responses.group_by("item_id").agg(pl.col("score").max().alias("highest"))
-    group = pl.when(pl.col("highest") > 1).then(pl.lit("partial")).otherwise(pl.lit("binary")).alias("group")
-    items = items.join(highest, on="item_id").with_columns(group)
-    features = "~ C(content) + C(cognitive)"
-    groups = {
-        "binary": {"model": "2pl", "dimension": "ability", "features": features},
-        "partial": {"model": "gpcm", "categories": 3, "dimension": "ability"},
-    }
+    items = items.join(highest, on="item_id").with_columns((pl.col("highest") + 1).cast(pl.Int64).alias("categories"))
+    groups = {"all": {"model": "gpcm", "dimension": "ability", "features": "~ C(content) + C(cognitive)"}}
     model = concal.Spec.parse({"bank": {"dimensions": ["ability"]}, "groups": groups, "calibration": {"seed": 1}})
     return model, items, by_cohort(responses, 3)
 
@@ -117,7 +112,7 @@ def vas(data: Path) -> Study:
 
 
 def matura(data: Path) -> Study:
-    """School types as periods; points of items scored nothing or all are declared, the others are categories."""
+    """School types as periods; items worth several points that are scored nothing or all have two categories."""
     periods = {}
     for name in ("gymnasium", "lyceum", "vocational"):
         wide = pl.read_csv(data / "cz_matura" / f"{name}.csv")
@@ -129,14 +124,9 @@ def matura(data: Path) -> Study:
         .group_by("item_id")
         .agg(pl.col("score").max().alias("max_score"), pl.col("score").n_unique().alias("n_scores"))
     )
-    binary = pl.col("n_scores") == 2
-    group = (
-        pl.when(binary).then(pl.lit("binary")).otherwise("points" + pl.col("max_score").cast(pl.Int64).cast(pl.String))
-    )
-    items = scores.select("item_id", group.alias("group"), "max_score")
-    groups: dict[str, dict[str, object]] = {"binary": {"model": "2pl", "dimension": "ability"}}
-    for most in items.filter(pl.col("group") != "binary")["max_score"].unique().sort().to_list():
-        groups[f"points{int(most)}"] = {"model": "gpcm", "categories": int(most) + 1, "dimension": "ability"}
+    categories = pl.when(pl.col("n_scores") == 2).then(2).otherwise(pl.col("max_score").cast(pl.Int64) + 1)
+    items = scores.select("item_id", "max_score", categories.alias("categories"))
+    groups = {"tasks": {"model": "gpcm", "dimension": "ability"}}
     model = concal.Spec.parse({"bank": {"dimensions": ["ability"]}, "groups": groups, "calibration": {"seed": 1}})
     return model, items, periods
 
