@@ -53,7 +53,7 @@ def test_long_tables_by_the_names_of_their_columns(names, tmp_path):
     assert found.columns.others == ("cov_age",)
     assert {(g.name, g.kind.model, g.items) for g in found.groups} == {
         ("binary", "2pl", 2),
-        ("ordered_3", "gpcm", 2),
+        ("ordered", "gpcm", 2),
         ("continuous", "beta", 2),
     }
     folder = accepted(found, tmp_path)
@@ -79,20 +79,20 @@ def test_wide_tables_by_what_they_hold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("scores", "kind", "model", "coded"),
+    ("scores", "kind", "model", "says", "coded"),
     [
-        ([1, 2, 3, 4], "ordered_4", "gpcm", [0, 1, 2, 3]),
-        ([1, 2, 1, 2], "binary", "2pl", [0, 1, 0, 1]),
-        ([0, 3, 0, 3], "binary", "2pl", [0, 1, 0, 1]),
-        ([0, 1, 0, 1], "binary", "2pl", None),
-        ([0, 1, 2, 3], "ordered_4", "gpcm", None),
-        ([3, 96, 36, 58], "continuous", "beta", [0.03, 0.96, 0.36, 0.58]),
-        ([0.5, 9.5, 5, 0], "continuous", "ordered_beta", [0.05, 0.95, 0.5, 0]),
-        ([12, 150, 80, 35], "continuous", "ordered_beta", [0.08, 1, 0.53333, 0.23333]),
-        ([0.1, 1.0, 0.4, 0.0], "continuous", "ordered_beta", None),
+        ([1, 2, 3, 4], "ordered", "gpcm", {"categories": 4}, [0, 1, 2, 3]),
+        ([1, 2, 1, 2], "binary", "2pl", {}, [0, 1, 0, 1]),
+        ([0, 3, 0, 3], "binary", "2pl", {"max_score": 3.0}, None),
+        ([0, 1, 0, 1], "binary", "2pl", {}, None),
+        ([0, 1, 2, 3], "ordered", "gpcm", {"categories": 4}, None),
+        ([3, 96, 36, 58], "continuous", "beta", {"max_score": 100.0}, None),
+        ([0.5, 9.5, 5, 0], "continuous", "ordered_beta", {"max_score": 10.0}, None),
+        ([12, 150, 80, 35], "continuous", "ordered_beta", {"max_score": 150.0}, None),
+        ([0.1, 1.0, 0.4, 0.0], "continuous", "ordered_beta", {}, None),
     ],
 )
-def test_kinds_of_scores(scores, kind, model, coded, tmp_path):
+def test_kinds_of_scores(scores, kind, model, says, coded, tmp_path):
     table = pl.DataFrame(
         {
             "person": [f"p{k}" for k in range(12)] * 2,
@@ -104,18 +104,43 @@ def test_kinds_of_scores(scores, kind, model, coded, tmp_path):
     table.write_parquet(path)
     found = look_at_files(path)
     assert [(g.kind.name, g.kind.model) for g in found.groups] == [(kind, model)]
+    (group,) = tomllib.loads(found.toml)["groups"].values()
+    assert {key: group[key] for key in ("categories", "max_score") if key in group} == says
     if coded is None:
         assert found.recoded is None
     else:
         np.testing.assert_allclose(found.recoded["score"][:4], coded, atol=1e-4)
-        assert any("begin at" in text or "divided by" in text for text in found.odd)
+        assert any("begin at" in text for text in found.odd)
+    accepted(found, tmp_path)
+
+
+def test_items_that_differ_say_so_in_the_item_table(tmp_path):
+    people = [f"p{k}" for k in range(40)]
+    top = {"a": 2, "b": 4, "c": 4, "x": 1, "y": 2}
+    rows = [
+        (p, item, float(k % (most + 1)) if item in "abc" else float(k % 2 * most))
+        for item, most in top.items()
+        for k, p in enumerate(people)
+    ]
+    pl.DataFrame(rows, schema=["person_id", "item_id", "score"], orient="row").write_csv(tmp_path / "r.csv")
+    pl.DataFrame({"item_id": [*top, "z"], "group": ["essay"] * 3 + ["choice"] * 2 + ["essay"]}).write_csv(
+        tmp_path / "i.csv"
+    )
+    found = look_at_files(tmp_path / "r.csv", tmp_path / "i.csv")
+    assert found.recoded is None
+    groups = tomllib.loads(found.toml)["groups"]
+    assert "categories" not in groups["essay"]
+    assert "max_score" not in groups["choice"]
+    assert found.items["categories"].to_list() == [3, 5, 5, None, None, 5]
+    assert found.items["max_score"].to_list() == [None, None, None, 1.0, 2.0, None]
+    assert "scores 0 to 2 or 4" in found.toml
     accepted(found, tmp_path)
 
 
 def test_a_given_maximum(tmp_path):
     path = tmp_path / "r.csv"
     pl.DataFrame({"id": ["a", "b", "c"], "item": ["i"] * 3, "resp": [20.0, 96.0, 111.0]}).write_csv(path)
-    assert look_at_files(path, max_score=112).recoded["score"][2] == pytest.approx(111 / 112)
+    assert tomllib.loads(look_at_files(path, max_score=112).toml)["groups"]["items"]["max_score"] == 112
     with pytest.raises(DataError, match="smaller than a score"):
         look_at_files(path, max_score=100)
 
@@ -157,7 +182,7 @@ def test_groups_of_the_item_table_stay(tmp_path):
     items = pl.DataFrame({"item_id": [f"q{k}" for k in range(6)], "group": ["x", "x", "x", "y z", "y z", "y z"]})
     items.write_csv(tmp_path / "i.csv")
     found = look_at_files(tmp_path / "r.csv", tmp_path / "i.csv")
-    assert {g.name for g in found.groups} == {"x_binary", "x_ordered_3", "y z_ordered_3", "y z_continuous"}
+    assert {g.name for g in found.groups} == {"x_binary", "x_ordered", "y z_ordered", "y z_continuous"}
     accepted(found, tmp_path)
 
 

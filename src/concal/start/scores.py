@@ -28,6 +28,9 @@ class Kind:
     model : str
         Proposed response model.
     categories : int or None
+        None as well where items differ: the item table then has them.
+    max_score : float or None
+        What scores are out of, where the model would not know; None as well where items differ.
     says : str
         The scores in words.
     other : str
@@ -37,6 +40,7 @@ class Kind:
     name: str
     model: str
     categories: int | None
+    max_score: float | None
     says: str
     other: str
 
@@ -55,7 +59,7 @@ def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> pl.Dat
     -------
     polars DataFrame
         item_id, n_responses, low, high, distinct, at_ends, kind, shift, scale: the score the model takes is
-        (score - shift) / scale.
+        (score - shift) / scale. The kind of ordered scores ends with their number of categories.
     """
     whole = (pl.col("score") % 1 == 0).all()
     items = rows.group_by("item_id", maintain_order=True).agg(
@@ -94,6 +98,8 @@ def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> pl.Dat
 def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None) -> pl.DataFrame:
     """Items with few responses may not show all their scores: they get the kind of those that do.
 
+    Ordered scores become one kind, with a column categories.
+
     That is the widest kind of their group where the item table has groups, else the most usual kind, unless their
     scores are beyond it.
 
@@ -119,12 +125,9 @@ def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None) -> pl.DataFra
     wide_enough = (pl.col("rank") < pl.col("to_rank")) & (pl.col("high") - pl.col("to_shift") <= most)
     fits = ~pl.col("sure") & wide_enough
     columns = [pl.when(fits).then(f"to_{name}").otherwise(name).alias(name) for name in ("kind", "shift", "scale")]
-    return both.with_columns(columns).select(items.columns)
-
-
-def kinds_of(items: pl.DataFrame) -> dict[str, Kind]:
-    """The kinds there are."""
-    return {name: _kind(name, items) for name in items["kind"].unique().sort()}
+    settled = both.with_columns(columns).select(items.columns)
+    number = pl.col("kind").str.strip_prefix("ordered_").cast(pl.Int64, strict=False)
+    return settled.with_columns(categories=number, kind=pl.col("kind").str.replace(r"^ordered_\d+$", "ordered"))
 
 
 def _maximum(continuous: pl.DataFrame, given: float | None) -> float:
@@ -141,26 +144,37 @@ def _maximum(continuous: pl.DataFrame, given: float | None) -> float:
     return next((top for top in ROUND_MAXIMA if top / 2 < high <= top), high)
 
 
-def _kind(name: str, items: pl.DataFrame) -> Kind:
-    own = items.filter(pl.col("kind") == name)
+def kind_of(name: str, own: pl.DataFrame) -> Kind:
+    """What a group's items, all of the kind `name`, have in common; `own` is their part of what was settled."""
+    scales, numbers = own["scale"].unique().drop_nulls(), own["categories"].unique().drop_nulls().sort()
+    scale = float(scales[0]) if scales.len() == 1 and scales[0] != 1 else None
     if name == "binary":
-        return Kind(name, "2pl", None, "scores 0 and 1", '"3pl" where examinees can guess')
+        return Kind(
+            name,
+            "2pl",
+            None,
+            scale,
+            _says_two(scales, scale),
+            '"1pl" for equal slopes, "3pl" where examinees can guess',
+        )
     if name == "continuous":
         ends = bool(own["at_ends"].any()) or bool((own["high"] >= own["scale"]).any())
-        scale = float(own["scale"][0])
-        says = "continuous scores from 0 to 1" if scale == 1 else f"continuous scores, divided by {scale:g}"
+        says = f"continuous scores from 0 to {scale or 1:g}"
         if ends:
-            return Kind(name, "ordered_beta", None, says, '"beta" where no score is exactly 0 or 1')
-        return Kind(name, "beta", None, says, '"ordered_beta" where scores may be exactly 0 or 1')
-    top = int(own["high"].max() - own["shift"][0])  # type: ignore[operator]
-    return Kind(name, "gpcm", top + 1, f"scores 0 to {top}", '"grm" for ratings')
+            return Kind(name, "ordered_beta", None, scale, says, '"beta" where no score is exactly 0 or 1')
+        return Kind(name, "beta", None, scale, says, '"ordered_beta" where scores may be exactly 0 or 1')
+    tops = [str(k - 1) for k in numbers]
+    says = f"scores 0 to {tops[0]}" if len(tops) == 1 else f"scores 0 to {', '.join(tops[:-1])} or {tops[-1]}"
+    return Kind(name, "gpcm", numbers[0] if len(tops) == 1 else None, None, says, '"grm" for ratings')
+
+
+def _says_two(scales: pl.Series, scale: float | None) -> str:
+    return f"scores 0 and {scale or 1:g}" if scales.len() <= 1 else "two scores each"
 
 
 def recoded(rows: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame | None:
-    """Responses with the scores the models take, or None where they are these already."""
-    changed = items.filter((pl.col("shift") != 0) | (pl.col("scale") != 1))
-    if not changed.height:
+    """Responses counted from 0, or None where they are so already; what they are out of goes into the drafts."""
+    if not items.filter(pl.col("shift") != 0).height:
         return None
-    coded = rows.join(items.select("item_id", "shift", "scale"), on="item_id", how="left", maintain_order="left")
-    score = (pl.col("score") - pl.col("shift")) / pl.col("scale")
-    return coded.select("person_id", "item_id", score=score)
+    coded = rows.join(items.select("item_id", "shift"), on="item_id", how="left", maintain_order="left")
+    return coded.select("person_id", "item_id", score=pl.col("score") - pl.col("shift"))

@@ -17,10 +17,12 @@ from concal.report.write import write_whole
 from concal.spec import DataSpec, Spec
 from concal.start.columns import Columns, find_columns
 from concal.start.features import describe_features, from_responses, match_items
-from concal.start.scores import Kind, describe_items, kinds_of, recoded, settle_kinds
+from concal.start.scores import describe_items, kind_of, recoded, settle_kinds
 from concal.start.write import GroupDraft, draft_spec
 
 FEW = 5  # responses below which an item is listed
+ABOUT_SCORES = ("categories", "max_score")
+"""Columns of an item table that say what its scores are."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,7 @@ class Start:
     toml : str
         The text of bank.toml.
     recoded : polars DataFrame or None
-        The responses with scores the models take, where theirs are others.
+        The responses counted from 0, where theirs begin elsewhere.
     problems : str or None
         Why the drafts as they are would not be accepted.
     """
@@ -98,8 +100,8 @@ def look_at_files(
     scored = describe_items(answers.rows, max_score)
     found = _feature_table(table, columns, items, scored, odd)
     scored = settle_kinds(scored, found.select("item_id", "group") if "group" in found.columns else None)
-    grouped, groups = _groups(found, scored, kinds_of(scored))
-    features = describe_features(grouped, ("item_id", "group"))
+    grouped, groups = _groups(found, scored)
+    features = describe_features(grouped, ("item_id", "group", *ABOUT_SCORES))
     data, notes = _data_section(columns, answers, options)
     _list_oddities(answers, scored, odd)
     odd += _periods(table, columns)
@@ -174,26 +176,51 @@ def _feature_table(
     return pl.concat([both, own.join(listed, on="item_id", how="anti")], how="diagonal_relaxed")
 
 
-def _groups(table: pl.DataFrame, scored: pl.DataFrame, kinds: dict[str, Kind]) -> tuple[pl.DataFrame, list[GroupDraft]]:
-    """A group per kind of scores, within the groups the item table has, if any."""
+def _groups(table: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, list[GroupDraft]]:
+    """A group per kind of scores, within the groups the item table has, if any.
+
+    What a group's items do not have in common, their numbers of categories or what their scores are out of, goes into
+    columns of the item table, unless it has them already.
+    """
+    told = scored.select("item_id", "kind", "n_responses", "categories", "scale", "high", "at_ends")
+    both = table.select("item_id", *(["group"] if "group" in table.columns else []))
+    both = _with_groups(both.join(told, on="item_id", how="left", maintain_order="left"), scored)
+    parts = both.partition_by("group", maintain_order=True)
+    kinds = [kind_of(str(part["kind"][0]), part) for part in parts]
+    drafts = [
+        GroupDraft(str(part["group"][0]), kind, part.height, int(part["n_responses"].sum()))
+        for part, kind in zip(parts, kinds, strict=True)
+    ]
+    differ = {
+        "categories": [g.name for g in drafts if g.kind.name == "ordered" and g.kind.categories is None],
+        "scale": [g.name for g, part in zip(drafts, parts, strict=True) if part["scale"].n_unique() > 1],
+    }
+    columns = [n for n in table.columns if n not in ("item_id", "group")]
+    for column, source in zip(ABOUT_SCORES, ("categories", "scale"), strict=True):
+        if differ[source] and column not in columns:
+            own = pl.when(pl.col("group").is_in(differ[source])).then(source)
+            table = table.with_columns(both.select(own.alias(column)).to_series())
+            columns.append(column)
+    return table.with_columns(both["group"]).select("item_id", "group", *columns), sorted(
+        drafts, key=lambda g: -g.responses
+    )
+
+
+def _with_groups(both: pl.DataFrame, scored: pl.DataFrame) -> pl.DataFrame:
+    """Items in their groups; those nobody answered are as is usual in theirs."""
     usual = scored.group_by("kind").len().sort("len", "kind", descending=[True, False])["kind"][0]
-    both = table.join(scored.select("item_id", "kind", "n_responses"), on="item_id", how="left")
-    if "group" in both.columns:
-        base = pl.col("group").cast(pl.String).fill_null("items")
-        both = both.with_columns(pl.col("kind").fill_null(pl.col("kind").drop_nulls().mode().first().over(base)))
+    base = pl.col("group").cast(pl.String).fill_null("items") if "group" in both.columns else pl.lit("")
+    both = both.with_columns(pl.col("kind").fill_null(pl.col("kind").drop_nulls().mode().first().over(base)))
     both = both.with_columns(pl.col("kind").fill_null(usual), pl.col("n_responses").fill_null(0))
     if "group" in both.columns:
         several = pl.col("kind").n_unique().over(base) > 1
         name = pl.when(several).then(pl.format("{}_{}", base, "kind")).otherwise(base)
     else:
-        name = pl.col("kind") if len(kinds) > 1 else pl.lit("items")
+        name = pl.col("kind") if scored["kind"].n_unique() > 1 else pl.lit("items")
     both = both.with_columns(group=name)
-    drafts = [
-        GroupDraft(str(part["group"][0]), kinds[str(part["kind"][0])], part.height, int(part["n_responses"].sum()))
-        for part in both.partition_by("group", maintain_order=True)
-    ]
-    columns = [n for n in table.columns if n not in ("item_id", "group")]
-    return both.select("item_id", "group", *columns), sorted(drafts, key=lambda g: -g.responses)
+    return both.with_columns(
+        pl.col(c).fill_null(pl.col(c).drop_nulls().mode().first().over("group")) for c in ("categories", "scale")
+    )
 
 
 def _data_section(columns: Columns, answers: Answers, options: DataSpec) -> tuple[dict[str, object], dict[str, str]]:
@@ -261,7 +288,9 @@ def _list_oddities(answers: Answers, scored: pl.DataFrame, odd: list[str]) -> No
     for shift, part in scored.filter(pl.col("shift") != 0).group_by("shift"):
         odd.append(f"scores of {counted(part.height, 'item')} begin at {shift[0]:g}; they are counted from 0")
     for scale, part in scored.filter(pl.col("scale") != 1).group_by("scale", maintain_order=True):
-        odd.append(f"scores of {counted(part.height, 'item')} are divided by {scale[0]:g}: {some(part['item_id'])}")
+        odd.append(
+            f"scores of {counted(part.height, 'item')} are taken as out of {scale[0]:g}: {some(part['item_id'])}"
+        )
 
 
 def _head(responses: Path, answers: Answers, columns: Columns, changed: bool) -> list[str]:
@@ -285,7 +314,7 @@ def _problems(responses: Any, items: pl.DataFrame, spec: Spec, wide: bool) -> st
 
 
 def write_start(found: Start, folder: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write bank.toml, items.csv and, where scores had to be recoded, responses.parquet."""
+    """Write bank.toml, items.csv and, where scores do not begin at 0, responses.parquet with scores that do."""
     files = {"bank.toml": found.toml.encode("utf-8"), "items.csv": found.items.write_csv().encode("utf-8")}
     if found.recoded is not None:
         buffer = io.BytesIO()

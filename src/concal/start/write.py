@@ -74,6 +74,8 @@ def _group(group: GroupDraft, terms: Sequence[str]) -> list[str]:
     ]
     if kind.categories is not None:
         lines.append(_line("categories", kind.categories, ""))
+    if kind.max_score is not None:
+        lines.append(_line("max_score", kind.max_score, "what scores are out of"))
     lines.append(_line("dimension", "ability", ""))
     if terms:
         lines.append(
