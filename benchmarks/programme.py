@@ -1,6 +1,6 @@
 """An operational year through the public commands: what four large periods cost, stage by stage.
 
-Usage: python benchmarks/programme.py DIR [--scale 0.1] [--periods 4] [--refit] [--table]
+Usage: python benchmarks/programme.py [DIR] [--scale 0.1] [--periods 4] [--refit] [--table]
 
 At scale 1 a period has 24,000 items in three formats on two dimensions, 200,000 examinees and 6M responses; 10 % of the
 items are new every period, a third of them have few responses, 2 % drift. `concal simulate`, `concal init` and
@@ -19,6 +19,7 @@ import json
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -73,16 +74,18 @@ class Record:
 def main() -> None:
     """Run what is left of the year, then print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, metavar="DIR")
+    parser.add_argument("folder", type=Path, metavar="DIR", nargs="?", help="default: a temporary one")
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--periods", type=int, default=4, help="add so many of the four")
     parser.add_argument("--refit", action="store_true")
     parser.add_argument("--table", action="store_true", help="run nothing")
     options = parser.parse_args()
-    record = Record(options.folder)
-    if not options.table:
-        run(record, options.folder, options.scale, options.periods, refit=options.refit)
-    show(record, options.folder)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        record = Record(folder)
+        if not options.table:
+            run(record, folder, options.scale, options.periods, refit=options.refit)
+        show(record, folder)
 
 
 def run(record: Record, folder: Path, scale: float, periods: int, *, refit: bool) -> None:

@@ -28,11 +28,13 @@ QUICK = {
     "linking": ["--quick"],
     "nuts": ["--items", "50", "--persons", "400", "--warmup", "150", "--draws", "100"],
     "pooled_agreement": ["--design", "tiny", "--draws", "800"],
+    "programme": ["--scale", "0.02", "--periods", "2"],
     "response_cost": ["--persons", "2000", "--items", "200", "--repeat", "3"],
     "sbc": ["--quick"],
     "shards": ["--design", "tiny", "--shards", "2"],
     "scoring": ["--quick"],
     "simulate_programme": ["--small"],
+    "sparse_100k": ["--scale", "0.01", "--only", "concal"],
 }
 NEEDS = {"nuts": ("numpyro", "make setup-slow")}  # optional package, and how to get it
 
