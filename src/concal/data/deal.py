@@ -13,8 +13,9 @@ from concal.errors import DataError
 
 LEAST_EXAMINEES = 200
 """Fewer examinees fix origin and unit of a shard's metric only to .07 and .05 SD, and its population model hardly."""
-LEAST_RESPONSES = 4.0
-"""Mean responses per item and shard below which most of a shard's item factors are guesses (benchmarks/shards.py)."""
+LEAST_RESPONSES = 10.0
+"""Mean responses per item and shard: with 8 a shard missed its targets after 20,000 sweeps, with 16 four shards
+converged after 1,231 to 2,731 (benchmarks/shards.py, sparse)."""
 
 
 def deal(data: PeriodData, n: int) -> list[PeriodData]:
