@@ -23,7 +23,7 @@ MIXED = [
 
 
 def period(kind, seed=1):
-    """A period: plain, pooled (three populations), guided (two groups with priors of their own), equal (slopes)."""
+    """A period: plain, pooled (three populations), guided (two groups with priors), equal (slopes), rating (scale)."""
     data, truth, _ = simulate_period(MIXED, 45, seed=seed, features=1)
     rng = np.random.default_rng(seed)
     if kind == "pooled":
@@ -33,6 +33,8 @@ def period(kind, seed=1):
         n, p = truth[name].shape
         root = 0.3 * (np.eye(p) + 0.3 * np.tril(rng.standard_normal((n, p, p)), -1))
         groups[name] = replace(groups[name], guide=Guide(truth[name], root @ np.swapaxes(root, 1, 2)))
+    if kind == "rating":
+        groups["b"] = replace(groups["b"], model=replace(groups["b"].model, slopes="equal", steps="equal"))
     for name in ("a", "b") if kind == "equal" else ():
         groups[name] = replace(groups[name], model=replace(groups[name].model, slopes="equal"))
     return replace(data, groups=groups)

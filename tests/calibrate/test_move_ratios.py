@@ -65,7 +65,7 @@ def log_stretch(old, new, Q):
     return 0.5 * (np.linalg.slogdet(old + Q)[1] - np.linalg.slogdet(new + Q)[1]).sum()
 
 
-@pytest.mark.parametrize("kind", ["plain", "pooled", "guided", "equal"])
+@pytest.mark.parametrize("kind", ["plain", "pooled", "guided", "equal", "rating"])
 def test_moves_of_sigma(kind):
     data, layout, state, steps = scattered(kind)
     rng, move = np.random.default_rng(4), SigmaMove(layout)
@@ -109,14 +109,15 @@ def test_moves_of_the_correlation():
     np.testing.assert_allclose(new.log_ratio[LANE], found, atol=WHOLE, rtol=1e-5)
 
 
-def test_moves_of_a_slope_that_a_group_shares():
-    data, _, state, steps = scattered("equal")
+@pytest.mark.parametrize(("kind", "places"), [("equal", [(0, 1), (1, 1)]), ("rating", [(1, 1), (1, 2), (1, 3)])])
+def test_moves_of_what_a_group_shares(kind, places):
+    data, _, state, steps = scattered(kind)
     at = Point.of(state, LANE)
-    for k in (0, 1):
+    for k, c in places:
         s = state.groups[k]
-        old, new = (shared.place_at(steps, state, (k,), 1, s.beta[0, 1] + step, TAU) for step in (0.0, 0.2))
+        old, new = (shared.place_at(steps, state, (k,), c, s.beta[0, c] + step, TAU) for step in (0.0, 0.2))
         beta, xi = at.groups[k].beta.copy(), at.groups[k].xi.copy()
-        beta[0, 1] = xi[:, 1] = new.value[LANE]
+        beta[0, c] = xi[:, c] = new.value[LANE]
         found = difference(data, with_group(at, k, beta=beta, xi=xi), at)
         for sign, here, there in ((-1, old, new), (1, new, old)):
             centre = here.value + np.clip(here.slope / here.information, -0.5, 0.5)
