@@ -1,4 +1,7 @@
-"""The compiler layer leans on numba's internals: it must be a release the kernels were tested with."""
+"""The compiler layer leans on numba's internals: it must be a release the kernels were tested with.
+
+Both ends of the range in pyproject.toml were: 0.61.2 (NumPy 2.2) and 0.68.1 (NumPy 2.4).
+"""
 
 from importlib.metadata import requires
 
