@@ -21,6 +21,7 @@ QUICK = {
     "check_rows": ["1000000"],
     "cluster": ["--responses", "30000", "--periods", "2"],
     "consensus": ["--items", "5000", "--periods", "2", "5"],
+    "delivered_error": ["--sweeps", "100"],
     "diagnostics": ["--parameters", "10000"],
     "dif": ["--quick"],
     "engine": ["--quick"],
