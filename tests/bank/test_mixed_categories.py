@@ -10,7 +10,9 @@ import pytest
 
 from concal.bank.bank import Bank
 from concal.errors import DataError
+from concal.evaluate.pooled import evaluate_bank
 from concal.response import make_model
+from concal.simulate import simulate_programme
 from concal.spec import Spec
 
 PERSONS = 200
@@ -138,3 +140,19 @@ def test_an_item_keeps_its_number(bank: Bank) -> None:
         DataError, match=r"1 item in another group, or with another number of categories, than in .*'three-0'"
     ):
         bank.check("Q3", answers("Q003", 0.0, top=True), moved)
+
+
+@pytest.mark.slow
+def test_the_joint_consensus_is_the_pooled_fit(tmp_path: Path) -> None:
+    group = {"model": "gpcm", "dimension": "t", "features": "~ length"}
+    options = {"min_ess": 200, "max_rhat": 1.03, "draws": 800}
+    spec = Spec.parse({"bank": {"dimensions": ["t"]}, "groups": {"essay": group}, "calibration": options})
+    size = {"periods": 2, "items": 45, "examinees": 500, "responses_per_examinee": 25, "exposure_spread": 0.3}
+    made = simulate_programme(spec, seed=3, **size)
+    bank = Bank.create(tmp_path / "bank", spec)
+    for period, frame in made.responses.items():
+        bank.add(period, frame, made.items)
+    found = evaluate_bank(bank).agreement.filter(pl.col("method") == "joint")
+    assert set(found["parameter"]) == {"d", "log_a", "c_1", "c_2", "c_3"}
+    assert found["mean_r"].min() > 0.99
+    assert found["sd_ratio_low"].is_between(0.9, 1.1).all()
