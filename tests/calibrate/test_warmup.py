@@ -36,7 +36,7 @@ def test_chains_that_had_not_met_learn_anew(small, monkeypatch):
         found = look(spec, threads)
         return found._replace(max_rhat=2.0, converged=False) if len(looks) == 1 else found._replace(converged=True)
 
-    run.trace.next_check = 2 * run.warmup_end
+    run.trace.next_check = 4 * run.warmup_end
     monkeypatch.setattr(run.moves, "run", watched)
     monkeypatch.setattr(run.trace, "look", not_at_first)
     run.run()

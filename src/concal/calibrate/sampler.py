@@ -24,6 +24,7 @@ from concal.spec import CalibrationSpec
 WARMUP = 120
 """Three rounds of learning for the carried moves; whether it was enough R-hat decides. With 80 or 200 sweeps errors
 after as many sampled ones were the same (600 items, a third of them with few responses: .055 SD and 4 % of the SDs)."""
+FAR_APART = 1.3  # R-hat of eight chains with 27 effective draws in all
 FEWEST_SWEEPS = 20  # sampled even when a limit cuts the warm-up short
 CHECKPOINT_SECONDS = 60.0
 LOST_AT_MOST = 0.2
@@ -155,9 +156,9 @@ class Sampler:
         if limit:
             self.stopped_by = limit
             return True
-        if reached.max_rhat > 1.1 and trace.sweeps >= 2 * self.warmup_end:
-            # Chains that mix slowly have a large R-hat at first; after twice the warm-up they had not met in it: what
-            # was sampled becomes warm-up, and what moves learned while the chains disagreed is learned anew.
+        if reached.max_rhat > FAR_APART and trace.sweeps >= 4 * self.warmup_end:
+            # After four times the warm-up, chains that only mix slowly are nearer to each other: these had not met.
+            # What was sampled becomes warm-up, and what moves learned while the chains disagreed is learned anew.
             self.warmup_end = self.state.sweep + WARMUP
             self.moves.forget()
             trace.clear()
