@@ -141,8 +141,11 @@ def test_draws_and_legacy_parameters(
     files: Path, place: Place, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     bank, other = place / "bank", place / "other"
-    for path in (bank, other):
-        assert run("init", path, "--spec", files / "bank.toml") == 0
+    content = SPEC.model_dump(mode="json", exclude_none=True)
+    content["calibration"] |= {"max_item_rhat": 1.01, "item_share": 1.0}
+    Spec.parse(content).write(tmp_path / "strict.toml")
+    assert run("init", bank, "--spec", files / "bank.toml") == 0
+    assert run("init", other, "--spec", tmp_path / "strict.toml") == 0
     assert run("add", bank, "Q1", files / "Q1.csv", "--items", files / "items.csv") == 0
     assert run("export", bank, "--to", tmp_path / "Q1.nc", "--period", "Q1") == 0
     words = ("add", other, "Q1", "--draws", tmp_path / "Q1.nc", "--items", files / "items.csv")

@@ -41,7 +41,7 @@ def test_contract_picks_it_up(installed):
 
 def test_its_kernels_compile(installed):
     done = run(
-        ["-m", "pytest", "tests/response/test_lanes.py", "-q", "-k", "kernels_equal_numpy and 2pl_upper"], installed
+        ["-m", "pytest", "tests/compiler/test_lanes.py", "-q", "-k", "kernels_equal_numpy and 2pl_upper"], installed
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert " passed" in done.stdout

@@ -54,7 +54,8 @@ class Polytomous(ResponseModel):
         return {name: (mean, HELD_SD) for name, mean in zip(self.extras, self.prior.mean[2:], strict=True)}
 
     def _unused(self, score: Array) -> list[int]:
-        return np.flatnonzero(np.bincount(score.astype(np.int64), minlength=self.categories) == 0).tolist()
+        """Categories without a score; scores that are none are left to `bad_scores`."""
+        return [k for k in range(self.categories) if not (score == k).any()]
 
     @property
     def max_score(self) -> float:

@@ -6,6 +6,7 @@ import errno
 import os
 import secrets
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,17 +61,18 @@ class FolderObjects:
         return path
 
     def files(self, folder: str) -> list[Listed]:
-        """Links count as files, wherever they lead."""
+        """Links count as files, wherever they lead; what somebody removes meanwhile does not."""
         return sorted(self._walk(self.root / folder, folder), key=lambda file: file.name)
 
     def _walk(self, path: Path, name: str) -> Iterator[Listed]:
-        for entry in os.scandir(path):
+        for entry in os.scandir(path):  # of a folder that is not there: the error of the outermost is the caller's
             inner = f"{name}/{entry.name}"
-            if entry.is_dir(follow_symlinks=False):
-                yield from self._walk(path / entry.name, inner)
-            else:
-                stat = entry.stat(follow_symlinks=False)
-                yield Listed(inner, stat.st_size, stat.st_mtime)
+            with suppress(FileNotFoundError):
+                if entry.is_dir(follow_symlinks=False):
+                    yield from self._walk(path / entry.name, inner)
+                else:
+                    stat = entry.stat(follow_symlinks=False)
+                    yield Listed(inner, stat.st_size, stat.st_mtime)
 
     def create(self, name: str, data: bytes, scratch: Path) -> bool:
         """Write under a temporary name, flush, and link to the final one, which fails when it exists."""
