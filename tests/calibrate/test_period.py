@@ -95,13 +95,11 @@ def test_same_seed_same_draws_on_any_number_of_threads(tiny):
 KILLED = """
 import sys
 sys.path.insert(0, {here!r})
-from dataclasses import replace
 from pathlib import Path
 import concal.calibrate.sampler as sampler
 sampler.CHECKPOINT_SECONDS = 0.05
 from programme import simulate_period
 from test_period import spec_for
-from concal.calibrate import trace as trace_module
 from concal.calibrate.period import calibrate_period
 tiny = simulate_period([("g", "reading", ("2pl", None), 20, 10), ("h", "listening", ("gpcm", 3), 12, 6)], 150)[0]
 calibrate_period(tiny, spec_for(tiny), seed=5, checkpoint=Path(sys.argv[1]))
