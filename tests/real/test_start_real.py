@@ -9,18 +9,14 @@ pytestmark = pytest.mark.real
 SETS = [
     ("assist2017/responses.parquet", "assist2017/items.parquet", {"items": ("2pl", 3162)}),
     ("cloze_stats/responses.parquet", "cloze_stats/items.parquet", {"items": ("2pl", 144)}),
-    ("timss07_rus/responses.parquet", "timss07_rus/items.parquet", {"binary": ("2pl", 399), "ordered_3": ("gpcm", 43)}),
+    ("timss07_rus/responses.parquet", "timss07_rus/items.parquet", {"binary": ("2pl", 399), "ordered": ("gpcm", 43)}),
     (
         "livecodebench/responses.parquet",
         "livecodebench/items.parquet",
         {"continuous": ("ordered_beta", 2426), "binary": ("2pl", 36)},
     ),
     ("continuous_vas/epia.csv", None, {"items": ("ordered_beta", 5)}),
-    (
-        "cz_matura/gymnasium.csv",
-        None,
-        {"binary": ("2pl", 22), "ordered_3": ("gpcm", 5), "ordered_4": ("gpcm", 2), "ordered_5": ("gpcm", 1)},
-    ),
+    ("cz_matura/gymnasium.csv", None, {"binary": ("2pl", 22), "ordered": ("gpcm", 8)}),
     ("classics/lsat6.csv", None, {"items": ("2pl", 5)}),
     ("classics/science.csv", None, {"items": ("gpcm", 4)}),
     ("classics/spelling.csv", None, {"items": ("2pl", 4)}),
