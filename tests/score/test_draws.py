@@ -6,8 +6,11 @@ import pytest
 from worlds import brute_force, make_bank, people, simulate
 
 from concal import metric
+from concal.calibrate.workers import Workers
 from concal.errors import DataError
 from concal.score.metric import draw_metrics
+from concal.score.modes import Estimates
+from concal.score.over_draws import over_draws
 from concal.score.plausible import person_keys, uniforms
 from concal.score.pool import correlation_of, mean_of, pool, regression_of, variance_of
 from concal.score.score import ScoreOptions, draw_plausible_values, score_examinees, variance_shares
@@ -35,6 +38,31 @@ def test_draws_are_the_law_of_total_variance():
             assert row[f"se_measurement_dim{k}"] == pytest.approx(np.sqrt(within[k, k]), abs=1e-6)
             parts = sum(row[f"se_{part}_dim{k}"] ** 2 for part in ("measurement", "items", "link"))
             assert parts == pytest.approx(total[k, k], abs=1e-6)
+
+
+def test_parts_of_the_variance_by_hand():
+    """Two priors with different regressors, and an estimate that is not finite at one draw."""
+    rng = np.random.default_rng(8)
+    S, n, D = 30, 6, 2
+    theta, root = rng.normal(5.0, 0.2, (S, n, D)), rng.normal(size=(S, n, D, D))
+    covariance = root @ root.swapaxes(2, 3)
+    theta[4, 3, 1] = np.inf
+    group = np.array([0, 1, 1, 0, 0, 1], np.int32)
+    metrics = [np.linalg.qr(x - x.mean(axis=0))[0] for x in (rng.normal(size=(S, 2)), rng.normal(size=(S, 3)))]
+    sets = (Estimates(theta[s], covariance[s]) for s in range(S))
+    found = over_draws(sets, group, metrics, S, Workers(1))
+    for i in (0, 1, 2, 4, 5):
+        np.testing.assert_allclose(found.theta[i], theta[:, i].mean(axis=0))
+        between = np.cov(theta[:, i], rowvar=False)
+        np.testing.assert_allclose(found.covariance[i], covariance[:, i].mean(axis=0) + between)
+        np.testing.assert_allclose(found.items[i] + found.link[i], np.diag(between))
+        X, squares = metrics[group[i]], (S - 1) * np.diag(between)
+        explained = ((X.T @ theta[:, i]) ** 2).sum(axis=0)
+        free = S - 1 - X.shape[1]
+        exact = np.maximum(explained - X.shape[1] * (squares - explained) / free, 0.0) / (S - 1)
+        np.testing.assert_allclose(found.link[i], exact, atol=1e-12)
+    assert found.theta[3, 1] == np.inf
+    assert np.isfinite(found.theta[3, 0])
 
 
 def test_link_share_is_exact_where_only_the_metric_moves():

@@ -5,12 +5,14 @@ import pytest
 from worlds import MODELS, brute_force, make_bank, people, simulate
 
 from concal.calibrate.workers import Workers
-from concal.score import kernels, posterior
-from concal.score.grid import common_grid
+from concal.score import posterior
+from concal.score.estimate import Estimator
+from concal.score.grid import as_blocks, common_grid
 from concal.score.items import posterior_points
+from concal.score.kernels import posterior as kernels
 from concal.score.prior import Prior
 from concal.score.rows import Answered, LikelihoodRows
-from concal.score.score import ScoreOptions, score_examinees
+from concal.score.score import ScoreOptions, examinee_priors, score_examinees
 from concal.score.soft import SoftTables
 
 
@@ -108,13 +110,38 @@ def test_many_examinees_beyond_the_grid_share_a_wider_one(monkeypatch):
         assert found["se_dim0"][p] == pytest.approx(np.sqrt(covariance[0, 0]), abs=1e-6)
 
 
-def test_compiled_exponential():
-    x = np.concatenate([np.linspace(-59.99, 0.0, 10001), [-60.1, -700.0, -1e300, -np.inf]])
-    L = x[None].copy()
-    logs = kernels.likelihoods(L, np.zeros(L.shape), np.empty(x.size))
-    assert logs == 0.0
-    np.testing.assert_allclose(L[0, :10001], np.exp(x[:10001]), rtol=2e-15)
-    assert (L[0, 10001:] == 0).all()
+def test_compiled_likelihoods():
+    """Exponentials to the last digits, zero where negligible and outside the window."""
+    x = np.concatenate([np.linspace(-59.99, 0.0, 10_000), [-60.1, -700.0, -1e300, -np.inf] * 4])
+    flat = np.stack([x, x])
+    L, even = as_blocks(flat), np.empty(x.size)
+    window = np.array([[0, x.size // 8], [1249, 1250]], np.int32)
+    at = np.empty(2, np.int64)
+    kernels.likelihoods(L, flat, np.zeros(L.shape), window, even.reshape(-1, 8), even, np.empty((1, 8)), at)
+    np.testing.assert_allclose(flat[0, :10_000], np.exp(x[:10_000]), rtol=2e-15)
+    assert (flat[0, 10_000:] == 0).all()
+    assert at.tolist() == [9999, 9999]
+    np.testing.assert_array_equal(flat[1, 9992:10_000], flat[0, 9992:10_000])
+    assert (flat[1, :9992] == 0).all()
+
+
+@pytest.mark.parametrize("dimensions", [1, 2, 3])
+def test_windows_grow_to_what_the_whole_grid_gives(dimensions):
+    """From one block of nodes at the wrong end of every dimension, and from what another draw of the items found."""
+    bank = make_bank(MODELS[:3], dimensions=dimensions, sd=0.5, n_draws=4, correlation=0.8)
+    _, answered = simulate(bank, 20, 4)
+    priors, workers = examinee_priors(bank, people(answered), "P1"), Workers(1)
+    estimator = Estimator(bank.items, priors, "eap", "draws", np.arange(4), workers)
+    rows, grid = LikelihoodRows.of(bank.items, answered), estimator.grid
+    first, second = list(estimator.targets(priors.group))[:2]
+    whole, other = (posterior.integrate(rows, answered, t, t.on(grid, rows), workers) for t in (second, first))
+    small = posterior.Windows.whole(20, grid)
+    small.blocks[:, :, 1] = 1
+    for windows in (small, posterior.Windows.around(other, grid)):
+        found = posterior.integrate(rows, answered, second, second.on(grid, rows), workers, windows)
+        np.testing.assert_allclose(found.mean, whole.mean, atol=1e-7)
+        np.testing.assert_allclose(found.covariance, whole.covariance, atol=1e-7)
+    assert (np.diff(windows.blocks, axis=2) < grid.nodes.shape[2] // 8).any()
 
 
 def test_same_numbers_whatever_the_threads():

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.workers import Workers
-from concal.score import kernels
-from concal.score.grid import Grid, common_grid
+from concal.score.grid import Grid, as_blocks, common_grid
 from concal.score.items import ScoringItems
-from concal.score.metric import draw_metrics, link_share, regressors
+from concal.score.kernels.nodes import peaks
+from concal.score.metric import draw_metrics, regressors
 from concal.score.modes import Estimates, Likelihood, likelihood_estimates, map_estimates
-from concal.score.posterior import PERSONS, Target, posterior
+from concal.score.over_draws import Variances, over_draws, variance
+from concal.score.posterior import PERSONS, Target, Windows, posterior
 from concal.score.prior import Priors
 from concal.score.rows import Answered, LikelihoodRows
 from concal.score.soft import SoftTables
@@ -25,26 +26,6 @@ Array = npt.NDArray[np.float64]
 Method = Literal["eap", "map", "ml", "wle"]
 Level = Literal["mean", "soft", "draws"]
 ML_GRID = np.linspace(-6.0, 6.0, 48)
-
-
-@dataclass(frozen=True)
-class Variances:
-    """Estimates with the parts of their variance.
-
-    Attributes
-    ----------
-    theta : (persons, D)
-    covariance : (persons, D, D)
-        Total.
-    measurement, items, link : (persons, D) or None
-        Parts of the variance, None where the level does not tell.
-    """
-
-    theta: Array
-    covariance: Array
-    measurement: Array | None = None
-    items: Array | None = None
-    link: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -90,12 +71,13 @@ class Estimator:
 
     def estimate(self, answered: Answered, group: npt.NDArray[np.int32]) -> Variances:
         """Estimates of some examinees; `group` says which prior each has."""
+        sets = self._sets(answered, group)
         if self.level == "draws":
-            return self._over_draws(answered, group)
-        found = next(self._sets(answered, group))
+            return over_draws(sets, group, self.metrics if self.items.joint else None, self.draws.size, self.workers)
+        found = next(sets)
         if self.level == "soft":
             return Variances(found.theta, found.covariance)
-        return Variances(found.theta, found.covariance, _variance(found.covariance))
+        return Variances(found.theta, found.covariance, variance(found.covariance))
 
     def _sets(self, answered: Answered, group: npt.NDArray[np.int32]) -> Iterator[Estimates]:
         """Estimates at one item set after the other: the means, the averages, or every draw."""
@@ -128,9 +110,11 @@ class Estimator:
         return Target(group, mean, covariance, rows_at)
 
     def _integrals(self, answered: Answered, group: npt.NDArray[np.int32]) -> Iterator[Estimates]:
-        rows = LikelihoodRows.of(self.items, answered)
+        rows, windows = LikelihoodRows.of(self.items, answered), None
         for target in self.targets(group):
-            found = posterior(self.items, rows, answered, target, self.grid, self.workers)
+            found = posterior(self.items, rows, answered, target, self.grid, self.workers, windows)
+            if windows is None and self.level == "draws":
+                windows = Windows.around(found, self.grid)
             yield Estimates(found.mean, found.covariance)
 
     def _modes(self, answered: Answered, group: npt.NDArray[np.int32]) -> Iterator[Estimates]:
@@ -154,44 +138,11 @@ class Estimator:
         """Where each examinee's likelihood is largest on a coarse grid, with items at their means."""
         n, D = answered.n_persons, len(self.items.dimensions)
         rows = LikelihoodRows.of(self.items, answered)
-        table = rows.mean_table(np.broadcast_to(ML_GRID, (D, ML_GRID.size)).copy(), self.workers)
+        table = as_blocks(rows.mean_table(np.broadcast_to(ML_GRID, (D, ML_GRID.size)).copy(), self.workers))
         mode = np.empty((n, D), np.int64)
 
         def work(lo: int) -> None:
-            kernels.peaks(table, rows.dim, rows.rows, answered.start, mode, lo, min(lo + PERSONS, n))
+            peaks(table, rows.dim, rows.rows, answered.start, mode, lo, min(lo + PERSONS, n))
 
         self.workers.map(work, range(0, n, PERSONS))
         return np.asarray(ML_GRID[mode])
-
-    def _over_draws(self, answered: Answered, group: npt.NDArray[np.int32]) -> Variances:
-        """Mean over the draws; variances within and between them, the latter split by the draws' metric."""
-        n, D, S = answered.n_persons, len(self.items.dimensions), self.draws.size
-        metrics = self.metrics if self.items.joint else [np.zeros((S, 0))] * self.priors.mean.shape[0]
-        Z = np.zeros((len(metrics), S, max(m.shape[1] for m in metrics)))
-        for g, m in enumerate(metrics):
-            Z[g, :, : m.shape[1]] = m
-        columns = np.array([m.shape[1] for m in metrics])[group][:, None]
-        centre, endless, within = None, np.zeros((n, D)), np.zeros((n, D, D))
-        total, square, projected = np.zeros((n, D)), np.zeros((n, D, D)), np.zeros((n, D, Z.shape[2]))
-        for s, found in enumerate(self._sets(answered, group)):
-            centre = np.where(np.isfinite(found.theta), found.theta, 0.0) if centre is None else centre
-            endless = np.where(np.isfinite(found.theta), endless, found.theta)
-            off = np.where(np.isfinite(found.theta), found.theta - centre, 0.0)
-            total += off
-            square += off[:, :, None] * off[:, None, :]
-            within += found.covariance
-            projected += off[:, :, None] * Z[group, s][:, None, :]
-        assert centre is not None
-        shift = total / S
-        between = (square - S * shift[:, :, None] * shift[:, None, :]) / (S - 1)
-        spread = _variance(between)
-        link = None
-        if self.items.joint:
-            link = link_share(spread * (S - 1), projected, columns, S)
-        items = spread - (0.0 if link is None else link)
-        theta = np.where(endless == 0.0, centre + shift, endless)  # one endless estimate makes the mean endless
-        return Variances(theta, within / S + between, _variance(within / S), items, link)
-
-
-def _variance(covariance: Array) -> Array:
-    return np.asarray(np.diagonal(covariance, axis1=1, axis2=2)).copy()

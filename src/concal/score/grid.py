@@ -98,6 +98,11 @@ def whole_lanes(n: int) -> int:
     return -(-n // LANES) * LANES
 
 
+def as_blocks(values: Array) -> Array:
+    """An array over nodes (its last axis, whole lanes) as the kernels read it: (..., blocks, LANES)."""
+    return values.reshape(*values.shape[:-1], values.shape[-1] // LANES, LANES)
+
+
 def common_grid(mean: Array, covariance: Array) -> Grid:
     """One grid for priors N(mean, covariance), mean (groups, D): the same nodes for every group."""
     G, D = mean.shape

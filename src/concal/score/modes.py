@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.workers import Workers
-from concal.score import kernels
 from concal.score.items import ScoringItems
+from concal.score.kernels.likelihoods import response_terms
 from concal.score.posterior import PERSONS
 from concal.score.rows import Answered, Index
 
@@ -65,7 +65,7 @@ class Likelihood:
 
             def work(lo: int, own: GroupResponses = own, g=g, par: Array = par) -> None:  # type: ignore[no-untyped-def]
                 hi = min(lo + PERSONS, self.n)
-                kernels.response_terms(g.model.tag, par, own.which, own.y, g.dim, theta, out, own.start, lo, hi)
+                response_terms(g.model.tag, par, own.which, own.y, g.dim, theta, out, own.start, lo, hi)
 
             self.workers.map(work, range(0, self.n, PERSONS))
         return out

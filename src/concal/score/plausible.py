@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from concal.score import kernels
 from concal.score.estimate import Estimator
 from concal.score.grid import Grid
-from concal.score.posterior import PERSONS, Target, misfits, posterior
+from concal.score.kernels.nodes import pick
+from concal.score.posterior import PERSONS, Misfit, Target, posterior
 from concal.score.rows import Answered, LikelihoodRows
 
 Array = npt.NDArray[np.float64]
@@ -61,15 +61,15 @@ def draw_abilities(
 ) -> Array:
     """Abilities (persons, D) drawn from their posteriors; the same keys and stream give the same numbers."""
     found = posterior(estimator.items, rows, answered, target, grid, estimator.workers)
-    f, tilt = target.on(grid, rows), target.tilts
+    (table, nodes, prior, margin), tilt = target.on(grid, rows).blocks, target.tilts
     n, D = found.mean.shape
     u = uniforms(keys, stream, 2 + D)
     node = np.empty((n, 2), np.int64)
 
     def work(lo: int) -> None:
-        kernels.pick(
-            f.table, rows.dim, rows.rows, answered.start, target.group, tilt, grid.nodes, f.prior, f.margin, u[:, :2],
-            node, lo, min(lo + PERSONS, n),
+        pick(
+            table, rows.dim, rows.rows, answered.start, target.group, tilt, nodes, prior, margin, u[:, :2], node, lo,
+            min(lo + PERSONS, n),
         )  # fmt: skip
 
     estimator.workers.map(work, range(0, n, PERSONS))
@@ -80,6 +80,6 @@ def draw_abilities(
     jittered = at + (u[:, 2:] - 0.5) * spacing - found.mean
     root = np.linalg.cholesky(found.covariance)
     wider = np.linalg.cholesky(found.covariance + np.diag(spacing**2 / 12.0))
-    narrow = misfits(found, grid)
+    narrow = Misfit.of(found, grid).any
     z = np.where(narrow[:, None], ndtri(u[:, 2:]), np.linalg.solve(wider, jittered[..., None])[..., 0])
     return np.asarray(found.mean + np.einsum("ikl,il->ik", root, z))

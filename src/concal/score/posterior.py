@@ -14,10 +14,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibrate.kernels import LANES
 from concal.calibrate.workers import Workers
-from concal.score import kernels
-from concal.score.grid import Grid
+from concal.score.grid import Grid, as_blocks
 from concal.score.items import ScoringItems
+from concal.score.kernels.posterior import moments
+from concal.score.kernels.sets import misfit
 from concal.score.rows import Answered, Index, LikelihoodRows
 
 Array = npt.NDArray[np.float64]
@@ -27,11 +29,8 @@ FEW = 50
 """So many examinees are integrated on grids of their own; more than that on a finer or wider common one first."""
 OWN_NODES, OWN_REACH = 40, 8.0
 """Grids of one's own: spacing .4 posterior SDs, eight of them to either side."""
-NARROWEST = 1.1
-"""Posterior SDs in spacings from which on a grid is fine enough: the rule's error is then 1e-10 of the density and, as
-derivatives of its exponent enter, below 1e-7 of the variance."""
-EDGE = 5.5
-"""Posterior SDs a grid must reach beyond the mean: 4e-8 of a normal lies further out."""
+AROUND = 6.5
+"""Posterior SDs to either side of the mean that later draws of the items look at first."""
 ROUNDS = 12
 
 
@@ -42,13 +41,10 @@ class Moments:
     Attributes
     ----------
     mean : (persons, D), covariance : (persons, D, D)
-    log_marginal : (persons,)
-        Log of the probability of the responses.
     """
 
     mean: Array
     covariance: Array
-    log_marginal: Array
 
     @property
     def variance(self) -> Array:
@@ -57,12 +53,11 @@ class Moments:
 
     def of(self, persons: Index | npt.NDArray[np.bool_]) -> Moments:
         """Of some examinees."""
-        return Moments(self.mean[persons], self.covariance[persons], self.log_marginal[persons])
+        return Moments(self.mean[persons], self.covariance[persons])
 
     def put(self, persons: Index, better: Moments) -> None:
         """Take over what was found again for some examinees."""
         self.mean[persons], self.covariance[persons] = better.mean, better.covariance
-        self.log_marginal[persons] = better.log_marginal
 
 
 @dataclass(frozen=True)
@@ -74,40 +69,81 @@ class Integrand:
     prior: Array
     margin: Array
 
+    @property
+    def blocks(self) -> tuple[Array, Array, Array, Array]:
+        """Table, nodes, prior and margin with nodes as blocks of lanes, as the kernels read them."""
+        return as_blocks(self.table), as_blocks(self.grid.nodes), as_blocks(self.prior), as_blocks(self.margin)
 
-def integrate(rows: LikelihoodRows, answered: Answered, of: Target, f: Integrand, workers: Workers) -> Moments:
-    """Moments on one grid."""
+
+@dataclass(frozen=True)
+class Windows:
+    """Where on the common grid the posteriors of some examinees lie: (persons, D, 2), blocks of nodes from and to.
+
+    They save work and change nothing: `concal.score.kernels.posterior` makes them grow where they are too small.
+    """
+
+    blocks: npt.NDArray[np.int32]
+
+    @classmethod
+    def whole(cls, n: int, grid: Grid) -> Windows:
+        """All nodes, for everybody."""
+        _, D, Q = grid.nodes.shape
+        return cls(np.tile(np.array([0, Q // LANES], np.int32), (n, D, 1)))
+
+    @classmethod
+    def around(cls, found: Moments, grid: Grid) -> Windows:
+        """Nodes within some SDs of the means found at another draw of the items."""
+        reach, last = AROUND * np.sqrt(np.maximum(found.variance, 0.0)), grid.nodes.shape[2] // LANES
+        at = np.stack([found.mean - reach, found.mean + reach], axis=2) - grid.nodes[0, :, :1]
+        block = np.nan_to_num(at / grid.spacing[0][:, None] / LANES)
+        begin = np.clip(np.floor(block[..., 0]), 0, last - 1)
+        return cls(np.stack([begin, np.clip(np.ceil(block[..., 1]), begin + 1, last)], axis=2).astype(np.int32))
+
+
+def integrate(
+    rows: LikelihoodRows,
+    answered: Answered,
+    of: Target,
+    f: Integrand,
+    workers: Workers,
+    windows: Windows | None = None,
+) -> Moments:
+    """Moments on one grid, of which only the windows are looked at where there are some."""
     tilt, n, D = of.tilts, answered.n_persons, f.grid.nodes.shape[1]
     mean, second = np.empty((n, D)), np.empty((n, D, D))
-    log_marginal = np.empty(n)
+    window = (windows or Windows.whole(n, f.grid)).blocks
+    (table, nodes, prior, margin), rest = f.blocks, as_blocks(f.grid.rest)
 
     def work(lo: int) -> None:
-        kernels.moments(
-            f.table, rows.dim, rows.rows, answered.start, of.group, tilt, f.grid.nodes, f.prior, f.margin, f.grid.first,
-            f.grid.rest, mean, second, log_marginal, lo, min(lo + PERSONS, n),
+        moments(
+            table, rows.dim, rows.rows, answered.start, of.group, tilt, nodes, prior, margin, rest, window, mean,
+            second, lo, min(lo + PERSONS, n),
         )  # fmt: skip
 
     with np.errstate(all="ignore"):
         workers.map(work, range(0, n, PERSONS))
-    return Moments(mean, second, log_marginal)
+    return Moments(mean, second)
 
 
-def misfits(found: Moments, grid: Grid) -> npt.NDArray[np.bool_]:
-    """Whose posterior a grid (the same for all) is too coarse or too short for."""
-    return too_coarse(found, grid) | too_short(found, grid)
+@dataclass(frozen=True)
+class Misfit:
+    """Whose posterior a grid (the same for all) is too coarse or too short for, (persons,) each."""
 
+    coarse: npt.NDArray[np.bool_]
+    short: npt.NDArray[np.bool_]
 
-def too_coarse(found: Moments, grid: Grid) -> npt.NDArray[np.bool_]:
-    """Whose posterior is narrower than a grid can tell, or was missed by it altogether."""
-    sd = np.sqrt(np.maximum(found.variance, 0.0))
-    return np.asarray(((sd < NARROWEST * grid.spacing[0]) | ~np.isfinite(found.mean)).any(axis=1))
+    @classmethod
+    def of(cls, found: Moments, grid: Grid) -> Misfit:
+        """Of what was found on a grid."""
+        n = found.mean.shape[0]
+        flags = cls(np.empty(n, np.bool_), np.empty(n, np.bool_))
+        misfit(found.mean, found.covariance, grid.nodes[0], flags.coarse, flags.short)
+        return flags
 
-
-def too_short(found: Moments, grid: Grid) -> npt.NDArray[np.bool_]:
-    """Whose posterior goes beyond a grid's ends."""
-    reach = EDGE * np.sqrt(np.maximum(found.variance, 0.0))
-    low, high = grid.nodes[0, :, 0], grid.nodes[0, :, -1]
-    return np.asarray(((found.mean - reach < low) | (found.mean + reach > high)).any(axis=1))
+    @property
+    def any(self) -> npt.NDArray[np.bool_]:
+        """Whose posterior the grid does not fit."""
+        return self.coarse | self.short
 
 
 @dataclass(frozen=True)
@@ -147,23 +183,29 @@ class Target:
 
 
 def posterior(
-    items: ScoringItems, rows: LikelihoodRows, answered: Answered, target: Target, grid: Grid, workers: Workers
+    items: ScoringItems,
+    rows: LikelihoodRows,
+    answered: Answered,
+    target: Target,
+    grid: Grid,
+    workers: Workers,
+    windows: Windows | None = None,
 ) -> Moments:
     """Moments of all examinees: on the common grid, on finer or wider ones, and the last few on grids of their own."""
-    found = integrate(rows, answered, target, target.on(grid, rows), workers)
-    left = np.flatnonzero(misfits(found, grid))
-    better = found.of(left)
+    found = integrate(rows, answered, target, target.on(grid, rows), workers, windows)
+    bad = Misfit.of(found, grid)
+    left = np.flatnonzero(bad.any)
     while left.size > FEW:
         # a posterior at the edge may look narrow because the edge cuts it: first wider, then finer
-        next_grid = grid.wider() if too_short(better, grid).sum() > FEW else grid.finer()
+        next_grid = grid.wider() if bad.short.sum() > FEW else grid.finer()
         if next_grid is None:
             break
         grid, some = next_grid, answered.of(left)
         part, own = LikelihoodRows.of(items, some), target.of(left)
         better = integrate(part, some, own, own.on(grid, part), workers)
         found.put(left, better)
-        bad = misfits(better, grid)
-        left, better = left[bad], better.of(bad)
+        bad = Misfit.of(better, grid)
+        left = left[bad.any]
     for person in left:
         found.put(np.array([person]), _own_grid(items, answered, target, found, int(person), workers))
     return found
@@ -183,7 +225,7 @@ def _own_grid(
         nodes = np.linspace(centre - OWN_REACH * sd, centre + OWN_REACH * sd, OWN_NODES, axis=1)
         grid = Grid.of_nodes(nodes[None])
         better = integrate(rows, one, own, own.on(grid, rows), workers)
-        if not misfits(better, grid)[0]:
+        if not Misfit.of(better, grid).any[0]:
             break
         centre = better.mean[0]
         # at an edge the SD found is too small, on a coarse grid too large or zero

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from concal.calibrate.kernels import LANES
 from concal.calibrate.workers import Workers
-from concal.score import kernels
 from concal.score.items import GroupItems, ScoringItems, posterior_points
+from concal.score.kernels.likelihoods import log_rows, soft_rows
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -160,7 +160,7 @@ class LikelihoodRows:
 
             def fill(lo: int, rows: GroupRows = rows, par: Array = par, here: Array = here, at: Array = at) -> None:
                 hi = min(lo + BLOCK, rows.y.size)
-                kernels.log_rows(rows.group.model.tag, par, rows.which, rows.y, at, here, lo, hi)
+                log_rows(rows.group.model.tag, par, rows.which, rows.y, at, here, lo, hi)
 
             workers.map(fill, range(0, rows.y.size, BLOCK))
         return out
@@ -190,7 +190,7 @@ def _soft_block(rows: GroupRows, nodes: Array, out: Array) -> Callable[[int], No
         par, blocks = _in_lanes(rows.group.model.kernel_parameters(points))
         own = order[edges[lo] : edges[hi]]
         values, n = np.empty((own.size, nodes.size)), own.size
-        kernels.soft_rows(rows.group.model.tag, par, blocks, rows.which[own] - lo, rows.y[own], nodes, values, 0, n)
+        soft_rows(rows.group.model.tag, par, blocks, rows.which[own] - lo, rows.y[own], nodes, values, 0, n)
         out[own] = values
 
     return fill

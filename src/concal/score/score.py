@@ -13,8 +13,9 @@ from concal.calibrate.workers import Workers, available_cores
 from concal.data.read import Table
 from concal.errors import DataError
 from concal.score.covariates import covariate_matrix
-from concal.score.estimate import Estimator, Level, Method, Variances
+from concal.score.estimate import Estimator, Level, Method
 from concal.score.items import INDEPENDENT_DRAWS, ScoringItems
+from concal.score.over_draws import Variances
 from concal.score.plausible import person_keys, plausible_values
 from concal.score.prior import Abilities, Prior, Priors, named_priors, priors_of
 from concal.score.regression import conditioned_values

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from concal.calibrate.workers import Workers, available_cores
 from concal.errors import DataError, counted, first_few
 from concal.score.grid import Grid, common_grid
-from concal.score.posterior import Integrand, Moments, Target, integrate, misfits, posterior
+from concal.score.posterior import Integrand, Misfit, Moments, Target, integrate, posterior
 from concal.score.prior import Prior, priors_of
 from concal.score.reporting import reported_scores
 from concal.score.rows import Answered, LikelihoodRows, atom_rows
@@ -137,7 +137,7 @@ class Scorer:
         if (place >= 0).all():
             rows = LikelihoodRows(self._atoms.rows[place], self._atoms.dim, ())
             found = integrate(rows, answered, self._target, self._ready, self._workers)
-            if not misfits(found, self._grid)[0]:
+            if not Misfit.of(found, self._grid).any[0]:
                 return found
         rows = LikelihoodRows.of(items, answered)
         return posterior(items, rows, answered, self._target, self._grid, self._workers)
