@@ -1,7 +1,7 @@
 """Run as a program: updates that are killed, and writers that compete. Prints one JSON object.
 
-A process that has imported everything but not yet used it forks one child per update, so that a kill costs a fraction
-of a second. The parent itself never touches a bank's tables.
+A process that has imported everything forks one child per update, so that a kill costs about a second. The parent
+itself never touches a bank's tables: the threads of those who read them do not survive a fork.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import numpy as np
 import pandas  # noqa: F401 (pyarrow looks for it on first use)
 from places import copy_bank
 from programme import SPEC, fake_calibrator, items_table, responses_table
@@ -28,8 +29,20 @@ from concal.bank.bank import Bank
 from concal.bank.store import cloud, files, folders, parquet, transaction
 from concal.bank.store.store import Store
 from concal.bank.update import shelf
+from concal.link.criteria import Anchors, make_loss, make_quadrature
+from concal.link.solve import Criterion, solve
 
 Place = Path | str
+
+
+def load_kernels() -> None:
+    """What a link compiles, loaded once: kills are to hit the update, not the half second in which numba starts."""
+    rng, criterion = np.random.default_rng(1), Criterion("haebara", make_loss("pseudo_huber"), make_quadrature())
+    for group in SPEC.groups.values():
+        model = group.response_model
+        xi = rng.normal(0, 0.5, (2, 4, len(model.parameters))).astype(np.float32)
+        for exact in (False, True):
+            solve([Anchors(model, model, xi, xi + xi[::-1] / 9, np.ones(4))], criterion, exact=exact, threads=1)
 
 
 def add(path: Place, k: int) -> None:
@@ -134,6 +147,13 @@ def fresh(base: Path, place: Place, k: int) -> Place:
     return Path(shutil.copytree(base, place / "bank"))
 
 
+def clear(place: Place) -> None:
+    """Remove a bank that was looked at: some servers list a prefix by going through all there is."""
+    if isinstance(place, str):
+        objects: Any = Store.open(place).objects
+        objects.delete([file.name for file in objects.files("")])
+
+
 def template(folder: Path, place: Place) -> tuple[Path, dict[str, Any], dict[str, Any], float]:
     """A bank with two periods; its state, the state after the third, and how long adding that takes."""
     base = folder / "template"
@@ -181,6 +201,7 @@ def kills(folder: Path, place: Place, n: int, seed: int) -> dict[str, Any]:
         result = finish(*forked(lambda path=path: after_kill(path)))  # type: ignore[misc]
         counts[judge(result, old, new)] += 1
         counts["left_in_data"] += bool(result["first"]["unknown"])
+        finish(*forked(lambda path=path: clear(path)))  # type: ignore[misc]
         print(counts, file=sys.stderr, flush=True)
     return {**counts, "seconds": seconds}
 
@@ -200,6 +221,7 @@ def every_step(folder: Path, place: Place, stride: int) -> dict[str, Any]:
             return counts
         counts[judge(result, old, new)] += 1
         counts["steps"] += 1
+        finish(*forked(lambda path=path: clear(path)))  # type: ignore[misc]
         stop += stride
 
 
@@ -238,8 +260,6 @@ def writers(folder: Path, place: Place, n_writers: int, n_commits: int) -> dict[
     looks = finish(*watcher)
 
     def sequence() -> dict[str, Any]:
-        import numpy as np
-
         start(alone)
         for k in range(1, 1 + n_writers * n_commits):
             add(alone, k)
@@ -259,6 +279,7 @@ def writers(folder: Path, place: Place, n_writers: int, n_commits: int) -> dict[
 
 if __name__ == "__main__":
     what, work, where, *numbers = sys.argv[1:]
+    load_kernels()
     drill = {"kills": kills, "every_step": every_step, "writers": writers}[what]
     at = where if "://" in where else Path(where)
     print(json.dumps(drill(Path(work), at, *map(int, numbers))))

@@ -59,6 +59,16 @@ def overwrite(store: Store, name: str, data: bytes) -> None:
         forget_cache(store)
 
 
+def put_byte(store: Store, name: str, good: bytes, at: int, byte: int) -> None:
+    """As `overwrite`, for one byte; in a folder it is written in its place, which is much quicker."""
+    if store.cache is None:
+        with (Path(store.place) / name).open("r+b") as file:
+            file.seek(at)
+            file.write(bytes([byte]))
+    else:
+        overwrite(store, name, good[:at] + bytes([byte]) + good[at + 1 :])
+
+
 def forget_cache(store: Store) -> None:
     """As a machine that has read nothing yet."""
     if store.cache is not None:

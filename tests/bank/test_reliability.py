@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 
 from concal.bank.bank import Bank
-from concal.bank.store.upkeep import verify
+from concal.bank.store.upkeep import check_file, verify
 from concal.errors import BankError
 
-from .places import Place, overwrite
+from .places import Place, overwrite, put_byte
 from .programme import SPEC, fake_calibrator, items_table, responses_table
 
 DRILL = Path(__file__).with_name("drill.py")
@@ -167,6 +167,24 @@ def test_damage_is_named_by_every_way_of_reading(any_place: Place) -> None:
         assert name in verify(bank._store).problems[0]
         overwrite(store, name, good)
         assert entry.bytes == len(good)
+    assert bank.verify().ok
+
+
+@pytest.mark.slow
+def test_every_flipped_byte_is_found(drilled: Place) -> None:
+    """Of every file in a folder; on object storage of some hundred, each a request or two."""
+    bank = small_bank(drilled / "bank")
+    store, entries = bank._store, bank.snapshot.entries()
+    stride, tried = 1 if drilled.is_folder else sum(e.bytes for e in entries.values()) // 400, 0
+    for name, entry in entries.items():
+        good = store.objects.read(name)
+        for at in range(tried % 7, len(good), stride):
+            put_byte(store, name, good, at, good[at] ^ 1 << (at % 8))
+            with pytest.raises(BankError, match="hash does not match"):
+                check_file(store, entry)
+            put_byte(store, name, good, at, good[at])
+            tried += 1
+    assert tried >= 300
     assert bank.verify().ok
 
 
