@@ -16,8 +16,8 @@ from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction, add_release, create_store
 from concal.bank.store.upkeep import Pruned, Verification, prune, verify
 from concal.bank.update import add, change, decide
-from concal.bank.update.add import Calibrator
 from concal.bank.update.backfill import Row, backfill, read_backlog
+from concal.bank.update.calibrating import Calibrator
 from concal.bank.update.check import check
 from concal.bank.update.cluster import Cluster
 from concal.bank.update.link_periods import Made

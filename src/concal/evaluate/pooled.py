@@ -12,12 +12,11 @@ import polars as pl
 
 from concal.bank.bank import Bank
 from concal.bank.evaluation import Evaluation
+from concal.bank.store.manifest import FileEntry
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.bank.update.add import Calibrator
-from concal.bank.update.cluster import Cluster, calibrate_there, check_workers, connected
-from concal.bank.update.job import write_job
-from concal.bank.update.new_period import keep_calibration
+from concal.bank.update.calibrating import Calibrator, calibrate_on_shelf, engine
+from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected
 from concal.bank.update.progress import Clock, Progress
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint, drop_tables
@@ -78,7 +77,7 @@ def fit_pooled(
         raise DataError("no period was given; pass {period: responses}")
     used = reference or spec.bank.reference or next(iter(responses))
     data = pool_periods(check_all(responses, items, spec), used)
-    return _engine()(
+    return engine()(
         data,
         spec,
         period="pooled",
@@ -107,13 +106,6 @@ def check_all(responses: Mapping[str, Table], items: Table, spec: Spec) -> dict[
         persons.append(checked.data.person_ids)
         found[period] = checked.data
     return found
-
-
-def _engine() -> Calibrator:
-    from concal.calibrate.period import calibrate_period
-
-    run: Calibrator = calibrate_period
-    return run
 
 
 def evaluate_bank(
@@ -168,7 +160,7 @@ def evaluate_bank(
         f"pooled fit of {data.n_responses:,} responses of {data.person_ids.len():,} examinees in {len(periods)} periods"
     )
     consensuses, failed = _consensuses(bank, methods)  # before the fit, which is expensive
-    pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), calibrator or _engine(), cluster)
+    pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), calibrator or engine(), cluster)
     calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
     found = []
     for method, consensus in consensuses.items():
@@ -246,31 +238,17 @@ def _fit(
     spec, store = bank.spec, Store.open(bank.path)
     used = spec.calibration.seed if seed is None else seed
     shelf = Shelf(store, data.period, fingerprint(data, spec, used, run))
-    travelling = TravellingCheckpoint(store, shelf.folder)
     try:
         with measure_cost() as cost:
-            if cluster is not None:
-                _fit_elsewhere(store, shelf, data, spec, used, clock, cluster)
+            if cluster is None:
+                files = calibrate_on_shelf(store, shelf, run, data, spec, used, progress=clock.engine)
             else:
-                travelling.fetch()
-                fitted = run(
-                    data,
-                    spec,
-                    period=data.period,
-                    seed=used,
-                    checkpoint=shelf.checkpoint,
-                    progress=clock.engine,
-                    resume=True,
-                )
-                keep_calibration(shelf, fitted, spec)
-        files = shelf.finished()
-        if files is None:
-            raise BankError("what was fitted is damaged; run the same command again")
+                files = _fit_elsewhere(store, Task(shelf, data, spec, used), clock, cluster)
         pooled = read_calibration(shelf.reader(files))  # wherever it was fitted: the same bits in the same order
     except BaseException:
         shelf.release()
         raise
-    travelling.clear()
+    TravellingCheckpoint(store, shelf.folder).clear()
     shelf.clear()
     convergence = pooled.convergence
     return pooled, {
@@ -286,16 +264,12 @@ def _fit(
     }
 
 
-def _fit_elsewhere(
-    store: Store, shelf: Shelf, data: PeriodData, spec: Spec, seed: int, clock: Clock, cluster: Cluster
-) -> None:
-    """The pooled fit as a job of a cluster; the worker has the shelf meanwhile."""
-    with connected(cluster) as client:
-        check_workers(client, store)
-        job = write_job(store, data, spec, seed)
-        with shelf.lent():
-            calibrate_there(client, store, {"pooled fit": job}, clock)
-    drop_tables(store, shelf.folder.name)
+def _fit_elsewhere(store: Store, task: Task, clock: Clock, cluster: Cluster) -> dict[str, FileEntry]:
+    """The pooled fit as a job of a cluster."""
+    with connected(cluster, store) as client:
+        files = calibrate_there(client, store, {"pooled fit": task}, clock)
+    drop_tables(store, task.shelf.folder.name)
+    return files["pooled fit"]
 
 
 def _without_draws(calibration: Calibration) -> Calibration:

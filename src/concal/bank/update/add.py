@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace as changed
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from concal.bank.store.files import disk_errors
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
 from concal.bank.update.acts import Acts
+from concal.bank.update.calibrating import Calibrator, calibrate_on_shelf, engine
 from concal.bank.update.check import check, refuse_known, refuse_overlap
-from concal.bank.update.cluster import Cluster, calibrate_there, check_workers, connected, link_there
-from concal.bank.update.job import write_job
+from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected, link_there
 from concal.bank.update.link_periods import Made
 from concal.bank.update.new_period import NewPeriod, finished_tables, keep_calibration, new_period
 from concal.bank.update.next_version import Change, make_next_version
@@ -35,25 +33,7 @@ from concal.combine.result import GroupConsensus
 from concal.data.check import CheckedPeriod
 from concal.data.period import PeriodData
 from concal.data.read import Table
-from concal.errors import BankError
 from concal.spec import Spec
-
-
-class Calibrator(Protocol):
-    """What calibrates a period: `concal.calibrate.period.calibrate_period`, or anything with its signature."""
-
-    def __call__(
-        self,
-        data: PeriodData,
-        spec: Spec,
-        *,
-        period: str,
-        seed: int,
-        checkpoint: Path | None,
-        progress: Callable[..., None] | None,
-        resume: bool,
-    ) -> Calibration:
-        """Draws of the period on its own metric."""
 
 
 def add(
@@ -84,7 +64,7 @@ def add(
     with clock.stage("check", f"period {period}"):
         used, checked = check(store, head, seen, period, responses, items, spec=spec, wide=wide, replace=replace)
     seed = used.calibration.seed if seed is None else seed
-    run = calibrator or _engine()
+    run = calibrator or engine()
     data = checked.data
     if used.calibration.prior == "bank" and head.periods:
         data = guide_period(data, _known(store, head, data))
@@ -92,26 +72,14 @@ def add(
     shelf = Shelf(store, period, fingerprint(data, used, seed, run))
     if used.calibration.shards > 1:
         run, cluster = ShardedRun(store, run, clock, cluster), None
-    limited, travelling = _within(used, max_sweeps), TravellingCheckpoint(store, shelf.folder)
+    limited = _within(used, max_sweeps)
     try:
         with clock.stage("calibrate"):
             files = finished_tables(shelf, limited.calibration) if resume else None
             if files is None and cluster is not None:
                 files, links = _calibrate_elsewhere(store, head, shelf, data, limited, seed, cluster, clock, resume)
             elif files is None:
-                if resume:
-                    travelling.fetch()
-                with disk_errors(f"calibrating period {period!r}"):
-                    calibration = run(
-                        data,
-                        limited,
-                        period=period,
-                        seed=seed,
-                        checkpoint=shelf.checkpoint,
-                        progress=clock.engine,
-                        resume=resume,
-                    )
-                files = keep_calibration(shelf, calibration, used)
+                files = calibrate_on_shelf(store, shelf, run, data, limited, seed, progress=clock.engine, resume=resume)
             kept = data if keep_responses else None
             new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
             if not accept_unconverged:
@@ -122,7 +90,7 @@ def add(
         raise
     if isinstance(run, ShardedRun):
         run.clear(data, used, seed)
-    travelling.clear()
+    TravellingCheckpoint(store, shelf.folder).clear()
     shelf.clear()
     return update
 
@@ -138,19 +106,12 @@ def _calibrate_elsewhere(
     clock: Clock,
     resume: bool,
 ) -> tuple[dict[str, FileEntry], Made]:
-    """Calibrate and link on a cluster; the worker has the shelf meanwhile."""
-    with connected(cluster) as client:
-        check_workers(client, store)
-        job = write_job(store, data, spec, seed, resume=resume)
-        with shelf.lent():
-            calibrate_there(client, store, {f"calibrate {data.period}": job}, clock)
-        files = shelf.finished()
-        if files is None:
-            raise BankError(
-                f"period {data.period!r}: what the cluster calibrated is damaged; run the same command again"
-            )
+    """Calibrate and link on a cluster."""
+    label = f"calibrate {data.period}"
+    with connected(cluster, store) as client:
+        files = calibrate_there(client, store, {label: Task(shelf, data, spec, seed)}, clock, resume=resume)
         links = link_there(client, store, head, spec, {data.period: shelf.folder.name}, clock)
-    return files, links
+    return files[label], links
 
 
 def add_calibration(
@@ -243,10 +204,3 @@ def _within(spec: Spec, max_sweeps: int | None) -> Spec:
         return spec
     content = spec.model_dump()
     return Spec.parse({**content, "calibration": {**content["calibration"], "max_sweeps": max_sweeps}})
-
-
-def _engine() -> Calibrator:
-    from concal.calibrate.period import calibrate_period
-
-    run: Calibrator = calibrate_period
-    return run

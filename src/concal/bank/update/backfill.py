@@ -13,8 +13,7 @@ from pathlib import Path
 
 from concal.bank.store.store import Store
 from concal.bank.update.check import check_data, refuse_known
-from concal.bank.update.cluster import Cluster, calibrate_there, check_workers, connected, link_there
-from concal.bank.update.job import write_job
+from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected, link_there
 from concal.bank.update.link_periods import Made
 from concal.bank.update.new_period import finished_tables
 from concal.bank.update.periods import Periods
@@ -88,17 +87,19 @@ def _work_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clock) -
             checked[row.period] = check_data(
                 periods, head.reference, row.period, row.responses, row.items, spec, wide=False, ahead=checked
             )
-    jobs, shelves = {}, {}
-    with connected(cluster) as client:
-        check_workers(client, store)
-        for period, found in checked.items():
-            used = with_shards(found.data, spec, None)
-            if used.calibration.shards > 1:  # side by side within the period, when its turn comes
-                continue
-            shelf = Shelf(store, period, fingerprint(found.data, used, used.calibration.seed))
-            shelves[period] = shelf.folder.name
-            if finished_tables(shelf, used.calibration) is None:
-                jobs[f"calibrate {period}"] = write_job(store, found.data, used, used.calibration.seed)
-            shelf.release()
-        calibrate_there(client, store, jobs, clock)
-        return link_there(client, store, head, spec, shelves, clock)
+    tasks, shelves = {}, {}
+    with connected(cluster, store) as client:
+        try:
+            for period, found in checked.items():
+                used = with_shards(found.data, spec, None)
+                if used.calibration.shards > 1:  # side by side within the period, when its turn comes
+                    continue
+                seed = used.calibration.seed
+                shelves[period] = Shelf(store, period, fingerprint(found.data, used, seed))
+                if finished_tables(shelves[period], used.calibration) is None:
+                    tasks[f"calibrate {period}"] = Task(shelves[period], found.data, used, seed)
+            calibrate_there(client, store, tasks, clock)
+        finally:
+            for shelf in shelves.values():
+                shelf.release()
+        return link_there(client, store, head, spec, {p: shelf.folder.name for p, shelf in shelves.items()}, clock)

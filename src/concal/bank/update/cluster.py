@@ -10,19 +10,22 @@ from __future__ import annotations
 import secrets
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import concal
-from concal.bank.store.manifest import Snapshot
+from concal.bank.store.manifest import FileEntry, Snapshot
 from concal.bank.store.store import Store
-from concal.bank.update.job import do_job, stop_job
+from concal.bank.update.job import do_job, stop_job, write_job
 from concal.bank.update.link_job import LINK, do_link, read_links, write_links
 from concal.bank.update.link_periods import Made
 from concal.bank.update.progress import Clock
+from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import clear_folders, drop_tables, fetch_folder
 from concal.calibrate.fingerprint import ENGINE
+from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
 from concal.spec import Spec
 
@@ -35,14 +38,15 @@ Cluster = Any
 
 
 @contextmanager
-def connected(cluster: Cluster) -> Iterator[Any]:
-    """A client of the cluster; one that was given stays open."""
+def connected(cluster: Cluster, store: Store) -> Iterator[Any]:
+    """A client of a cluster whose workers can do the bank's work; one that was given stays open."""
     try:
         import distributed
     except ModuleNotFoundError:
         raise BankError("work on a cluster needs more packages: pip install 'concal[dask]'") from None
     Client: Any = distributed.Client
     if isinstance(cluster, Client):
+        check_workers(cluster, store)
         yield cluster
         return
     try:
@@ -53,6 +57,7 @@ def connected(cluster: Cluster) -> Iterator[Any]:
             "give its address, e.g. tcp://10.0.0.1:8786"
         ) from None
     try:
+        check_workers(client, store)
         yield client
     finally:
         with suppress(Exception):  # a scheduler that is gone cannot be said goodbye to
@@ -104,11 +109,46 @@ def _reason(answer: Any) -> str:
     return str(answer["storage"])
 
 
-def calibrate_there(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -> None:
-    """Calibrate side by side, and copy the finished tables to their shelves on this machine."""
-    for shelf in run_jobs(client, store, jobs, clock).values():
-        fetch_folder(store, shelf)
+@dataclass(frozen=True)
+class Task:
+    """A calibration for a cluster, and the shelf it is to be on: held by this process, lent to the worker."""
+
+    shelf: Shelf
+    data: PeriodData
+    spec: Spec
+    seed: int
+
+
+def calibrate_there(
+    client: Any, store: Store, tasks: Mapping[str, Task], clock: Clock, *, resume: bool = True
+) -> dict[str, dict[str, FileEntry]]:
+    """Calibrate side by side; the finished tables of each, on their shelves on this machine.
+
+    Parameters
+    ----------
+    client, store
+        From `connected`, and the bank's.
+    tasks
+        By what is shown of them.
+    clock
+        Told of each.
+    resume
+        False: from the start, whatever is on the shelves.
+    """
+    jobs = {label: write_job(store, t.data, t.spec, t.seed, resume=resume) for label, t in tasks.items()}
+    with ExitStack() as lent:
+        for task in tasks.values():
+            lent.enter_context(task.shelf.lent())
+        for shelf in run_jobs(client, store, jobs, clock).values():
+            fetch_folder(store, shelf)
     clear_folders(store, list(jobs.values()))
+    files = {}
+    for label, task in tasks.items():
+        found = task.shelf.finished()
+        if found is None:
+            raise BankError(f"{label}: what the cluster calibrated is damaged; run the same command again")
+        files[label] = found
+    return files
 
 
 def link_there(client: Any, store: Store, head: Snapshot, spec: Spec, shelves: Mapping[str, str], clock: Clock) -> Made:

@@ -20,8 +20,9 @@ from concal.bank.store.files import disk_errors, sync_folder, write_durably
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
 from concal.bank.store.store import Store
+from concal.bank.tables.calibration import read_calibration
+from concal.bank.update.calibrating import calibrate_on_shelf
 from concal.bank.update.job_data import read_data, write_data
-from concal.bank.update.new_period import finished_tables, keep_calibration
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint, fetch_folder, send_folder
@@ -107,8 +108,7 @@ def do_job(place: str | Path, name: str, tell: Tell, threads: int | None = None)
     try:
         if content["resume"]:
             fetch_folder(store, shelf.folder.name)  # of one who died when all was done
-        if not (content["resume"] and finished_tables(shelf, spec.calibration)):
-            _calibrate(store, shelf, name, data, used, content["seed"], resume=content["resume"], tell=tell)
+        _calibrate(store, shelf, name, data, used, content["seed"], resume=content["resume"], tell=tell)
         send_folder(store, shelf.folder, ("data/calibration", "done.json"))
     finally:
         shelf.release()
@@ -120,23 +120,13 @@ def _calibrate(
 ) -> None:
     """Leave finished tables on the shelf; meanwhile the checkpoint is where others can go on from it."""
     travelling = TravellingCheckpoint(store, shelf.folder)
-    if resume:
-        travelling.fetch()
+    progress = _watched(store, name, tell, travelling)
     try:
-        calibration = calibrate_period(
-            data,
-            spec,
-            period=data.period,
-            seed=seed,
-            checkpoint=shelf.checkpoint,
-            progress=_watched(store, name, tell, travelling),
-            resume=resume,
-        )
+        files = calibrate_on_shelf(store, shelf, calibrate_period, data, spec, seed, progress=progress, resume=resume)
     except Stopped:
         travelling.send(now=True)
         raise
-    keep_calibration(shelf, calibration, spec)
-    if calibration.convergence.converged:
+    if read_calibration(shelf.reader(files), draws=False).convergence.converged:
         travelling.clear()
     else:
         travelling.send(now=True)

@@ -11,15 +11,14 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from concal.bank.store.manifest import FileEntry
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
 from concal.bank.tables.results import read_factors
-from concal.bank.update.cluster import Cluster, calibrate_there, check_workers, connected
-from concal.bank.update.job import write_job
-from concal.bank.update.new_period import finished_tables, keep_calibration
+from concal.bank.update.calibrating import Calibrator, calibrate_on_shelf
+from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected
+from concal.bank.update.new_period import finished_tables
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint, drop_tables
@@ -28,7 +27,6 @@ from concal.calibrate.result import Calibration
 from concal.combine.shards import unite_shards
 from concal.data.deal import deal, most_shards
 from concal.data.period import PeriodData
-from concal.errors import BankError
 from concal.spec import Spec
 
 
@@ -50,7 +48,7 @@ def _changed(spec: Spec, shards: int) -> Spec:
 
 @dataclass(frozen=True)
 class ShardedRun:
-    """Calibrates a period shard by shard; see `concal.bank.update.add.Calibrator`.
+    """Calibrates a period shard by shard; see `concal.bank.update.calibrating.Calibrator`.
 
     Attributes
     ----------
@@ -63,7 +61,7 @@ class ShardedRun:
     """
 
     store: Store
-    run: Any
+    run: Calibrator
     clock: Clock
     cluster: Cluster | None = None
 
@@ -82,12 +80,8 @@ class ShardedRun:
         n, alone = spec.calibration.shards, _changed(spec, 1)
         parts, seeds, shelves = self._deal(data, spec, seed)
         try:
-            if self.cluster is not None:
-                self._elsewhere(parts, alone, seeds, shelves, resume)
-            files = [
-                self._shard(k, part, alone, s, shelf, resume)
-                for k, (part, s, shelf) in enumerate(zip(parts, seeds, shelves, strict=True))
-            ]
+            calibrate = self._here if self.cluster is None else self._elsewhere
+            files = calibrate(parts, alone, seeds, shelves, resume)
             readers = [shelf.reader(found) for shelf, found in zip(shelves, files, strict=True)]
             shards, factors = [read_calibration(r) for r in readers], [read_factors(r) for r in readers]
             self.clock.tell("calibrate", 0.95, f"putting {n} shards together")
@@ -109,51 +103,37 @@ class ShardedRun:
         identities = [fingerprint(part, alone, s, self.run) for part, s in zip(parts, seeds, strict=True)]
         return parts, seeds, [Shelf(self.store, data.period, identity) for identity in identities]
 
-    def _shard(
-        self, k: int, part: PeriodData, spec: Spec, seed: int, shelf: Shelf, resume: bool
-    ) -> dict[str, FileEntry]:
-        """The finished tables of a shard; one that has not converged is given what sweeps there are."""
-        if self.cluster is not None:
-            if calibrated := shelf.finished():
-                return calibrated
-            raise BankError(f"shard {k + 1}: what the cluster calibrated is damaged; run the same command again")
-        if resume and (done := finished_tables(shelf, spec.calibration)):
-            return done
-        if resume:
-            TravellingCheckpoint(self.store, shelf.folder).fetch()
-        label = Clock(lambda stage, share, message: self.clock.tell(f"calibrate shard {k + 1}", share, message))
-        calibration = self.run(
-            part,
-            spec,
-            period=part.period,
-            seed=seed,
-            checkpoint=shelf.checkpoint,
-            progress=label.engine,
-            resume=resume,
-        )
-        return keep_calibration(shelf, calibration, spec)
+    def _here(
+        self, parts: list[PeriodData], spec: Spec, seeds: list[int], shelves: list[Shelf], resume: bool
+    ) -> list[dict[str, FileEntry]]:
+        """The finished tables of the shards, calibrated one after the other."""
+
+        def shard(k: int) -> dict[str, FileEntry]:
+            label = Clock(lambda stage, share, message: self.clock.tell(f"calibrate shard {k + 1}", share, message))
+            told = label.engine
+            return calibrate_on_shelf(
+                self.store, shelves[k], self.run, parts[k], spec, seeds[k], progress=told, resume=resume
+            )
+
+        return [shard(k) for k in range(len(parts))]
 
     def _elsewhere(
         self, parts: list[PeriodData], spec: Spec, seeds: list[int], shelves: list[Shelf], resume: bool
-    ) -> None:
-        """Calibrate the shards that are not done on the cluster."""
-        left = [k for k, shelf in enumerate(shelves) if not (resume and finished_tables(shelf, spec.calibration))]
-        if not left:
-            return
-        with connected(self.cluster) as client:
-            check_workers(client, self.store)
-            jobs = {
-                f"calibrate shard {k + 1}": write_job(self.store, parts[k], spec, seeds[k], resume=resume) for k in left
-            }
-            for k in left:
-                shelves[k].release()
-            try:
-                calibrate_there(client, self.store, jobs, self.clock)
-            finally:
-                for k in left:
-                    shelves[k].take()
-        for k in left:
-            drop_tables(self.store, shelves[k].folder.name)
+    ) -> list[dict[str, FileEntry]]:
+        """The same on the cluster, side by side; shards that are done are left alone."""
+        done = [finished_tables(shelf, spec.calibration) if resume else None for shelf in shelves]
+        tasks = {
+            f"calibrate shard {k + 1}": Task(shelves[k], parts[k], spec, seeds[k])
+            for k, found in enumerate(done)
+            if found is None
+        }
+        if not tasks:
+            return [found for found in done if found is not None]
+        with connected(self.cluster, self.store) as client:
+            made = calibrate_there(client, self.store, tasks, self.clock, resume=resume)
+        for task in tasks.values():
+            drop_tables(self.store, task.shelf.folder.name)
+        return [found or made[f"calibrate shard {k + 1}"] for k, found in enumerate(done)]
 
 
 def shard_seed(seed: int, k: int, n: int) -> int:
