@@ -206,11 +206,11 @@ def kills(folder: Path, place: Place, n: int, seed: int) -> dict[str, Any]:
     return {**counts, "seconds": seconds}
 
 
-def every_step(folder: Path, place: Place, stride: int) -> dict[str, Any]:
-    """Die before and after every touch of the disk, one run each."""
+def every_step(folder: Path, place: Place, stride: int, first: int = 1) -> dict[str, Any]:
+    """Die before and after every touch of the disk or the storage, one run each."""
     base, old, new, _ = template(folder, place)
     counts = {"old": 0, "new": 0, "steps": 0}
-    stop = 1
+    stop = first
     while True:
         path = fresh(base, place, stop)
         pid, pipe = forked(lambda path=path, stop=stop: crash_points(path, stop))  # type: ignore[misc]

@@ -17,12 +17,12 @@ from concal.score.score import ScoringBank
 from concal.score.split import SplitItems
 
 if TYPE_CHECKING:
-    from concal.bank.version import Version
+    from concal.bank.reading.contents import Contents
 
 Array = npt.NDArray[np.float64]
 
 
-def scoring_bank(version: Version, *, joint: bool) -> ScoringBank:
+def scoring_bank(version: Contents, *, joint: bool) -> ScoringBank:
     """Read a version for scoring; without `joint` the (large) joint draws are left out."""
     consensus = version.consensus(joint=joint)
     spec = version.spec
@@ -30,7 +30,7 @@ def scoring_bank(version: Version, *, joint: bool) -> ScoringBank:
     return ScoringBank(items, period_abilities(version, consensus, joint=joint), spec, split_items(version))
 
 
-def split_items(version: Version) -> SplitItems:
+def split_items(version: Contents) -> SplitItems:
     """Which items ids mean that were split: in every period, and in one that would be added next."""
     acts = Acts(version.snapshot.acts, version.period_names)
     if not any(act.kind == "split" for act in acts.acts):
@@ -38,7 +38,7 @@ def split_items(version: Version) -> SplitItems:
     return SplitItems(acts.meanings(None), {name: version.meanings(name) for name in version.period_names})
 
 
-def period_abilities(version: Version, consensus: Consensus, *, joint: bool) -> Abilities:
+def period_abilities(version: Contents, consensus: Consensus, *, joint: bool) -> Abilities:
     """Ability distributions on the reference metric: N(B, A R A) of every period."""
     D, names = len(consensus.dimensions), consensus.periods
     correlation = np.stack([_correlation(version.period_files(name), D) for name in names])

@@ -1,0 +1,188 @@
+"""What a version holds: its spec, its consensus, what was stored with its periods, evaluations, releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from concal.bank.evaluation import Evaluation, from_content
+from concal.bank.store.folder import FolderReader
+from concal.bank.store.manifest import Snapshot
+from concal.bank.store.store import Store
+from concal.bank.tables.responses import read_persons
+from concal.bank.tables.results import read_consensus, read_totals
+from concal.bank.update.acts import Acts
+from concal.bank.update.coding import merged_coding, unanswered_items
+from concal.bank.update.evidence import evidence_of
+from concal.bank.update.periods import Periods
+from concal.bank.update.spec import read_spec, with_consensus
+from concal.calibrate.result import Calibration
+from concal.combine.combine import consensus_of
+from concal.combine.factors.period import PeriodFactors, Placed
+from concal.combine.result import Consensus
+from concal.data.linkage import Linkage, linkage
+from concal.data.period import PeriodData
+from concal.errors import BankError, first_few
+from concal.link.result import Link
+from concal.spec import ConsensusSpec, Spec
+
+
+class Contents:
+    """A version of a bank as it is stored; nothing here writes to the bank."""
+
+    def __init__(self, store: Store, snapshot: Snapshot) -> None:
+        self._store, self._snapshot = store, snapshot
+
+    # what it is
+
+    @property
+    def path(self) -> Path | str:
+        """The bank's folder, or its address on object storage."""
+        return self._store.place
+
+    @property
+    def version(self) -> int:
+        """Number of the version this object sees."""
+        return self._snapshot.number
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The manifest of that version."""
+        return self._snapshot
+
+    @property
+    def spec(self) -> Spec:
+        """The programme's specification."""
+        return read_spec(self._store, self._snapshot.spec)
+
+    @property
+    def consensus_spec(self) -> ConsensusSpec:
+        """How the consensus of this version was made."""
+        return self.spec.consensus
+
+    @property
+    def reference(self) -> str | None:
+        """The period that sets the metric."""
+        return self._snapshot.reference
+
+    @property
+    def period_names(self) -> tuple[str, ...]:
+        """Periods in the order they were added."""
+        return self._snapshot.ordered_periods()
+
+    def _facts(self) -> dict[str, object]:
+        spec = self.spec
+        return {
+            "path": self.path,
+            "version": f"{self.version} ({self._snapshot.action})",
+            "periods": ", ".join(self.period_names) or "none yet",
+            "reference": self.reference,
+            "dimensions": ", ".join(spec.bank.dimensions),
+            "groups": ", ".join(f"{name} ({g.model})" for name, g in spec.groups.items()),
+            "method": spec.consensus.method,
+        }
+
+    @property
+    def _periods(self) -> Periods:
+        return Periods.of(self._store, self._snapshot)
+
+    @property
+    def _state(self) -> FolderReader:
+        return FolderReader(self._store, self._snapshot.state)
+
+    # results
+
+    def consensus(self, method: str | None = None, *, joint: bool = True) -> Consensus:
+        """The bank's posterior.
+
+        Parameters
+        ----------
+        method
+            Default: the stored one. Another method is computed from the stored periods.
+        joint
+            Also read the joint draws across items, where the method gave them.
+        """
+        if not self._snapshot.periods:
+            raise BankError(f"bank {str(self.path)!r} has no period yet; add one with `concal add`")
+        if method is None or method == self.consensus_spec.method:
+            return read_consensus(self._state, joint=joint)
+        spec, periods = with_consensus(self.spec, {"method": method}).consensus, self._periods
+        return consensus_of(
+            evidence_of(periods, lambda: read_totals(self._state)), spec, items=unanswered_items(periods)
+        )
+
+    def calibration(self, period: str, *, draws: bool = True) -> Calibration:
+        """Draws of a period on its own metric, with diagnostics; `draws=False` reads everything but items' draws."""
+        return self._periods.calibration(period, draws=draws)
+
+    def link(self, period: str) -> Link:
+        """The link of a period to the reference metric, found from its anchors."""
+        return self._periods.link(period)
+
+    def factors(self, period: str) -> PeriodFactors:
+        """What a period's responses said about its items, on its own metric."""
+        return self._periods.factors(period)
+
+    def placed(self) -> list[Placed]:
+        """Factors and links of all periods, in the order they were added."""
+        return [self._periods.placed(name) for name in self.period_names]
+
+    # what was stored with the periods
+
+    def meanings(self, period: str) -> dict[str, str]:
+        """Items of the bank that ids mean in a period, where they were split; for ids of its own its data decide."""
+        adjustment = self._periods.adjustment(period)
+        own = self._periods.reader(period).frame("answered", ["item_id"])["item_id"].to_list()
+        found = {
+            **Acts(self._snapshot.acts, self.period_names).meanings(period),
+            **{i: adjustment.known_as(i) for i in own},
+        }
+        return {old: new for old, new in found.items() if old != new}
+
+    def period_files(self, period: str) -> FolderReader:
+        """What is stored with a period's calibration."""
+        return self._periods.reader(period)
+
+    def person_ids(self) -> pl.Series:
+        """Examinees of all periods."""
+        found = [read_persons(self._periods.reader(name)) for name in self.period_names]
+        return pl.concat(found).unique().sort() if found else pl.Series("person_id", [], dtype=pl.String)
+
+    def design_states(self) -> dict[str, Any]:
+        """How the next period should code its features, by group: as the first period that has them."""
+        return merged_coding(self._periods)
+
+    def answered_items(self) -> dict[str, dict[str, list[str]]]:
+        """Items with responses: period -> dimension -> ids, the reference first."""
+        first = [self.reference] if self.reference is not None else []
+        return {n: self._periods.answered(n) for n in dict.fromkeys([*first, *self.period_names])}
+
+    def linkage(self) -> Linkage | None:
+        """Which periods share how many items, and how each reaches the reference; None without periods."""
+        if self.reference is None:
+            return None
+        return linkage(self.answered_items(), self.reference, self.spec.linking.min_anchors)
+
+    def period_data(self, period: str) -> PeriodData:
+        """A period's responses as they were calibrated (needs a period added with its responses kept)."""
+        return self._periods.data(period)
+
+    # evaluations and releases
+
+    def evaluations(self) -> tuple[str, ...]:
+        """Names of the evaluations there are."""
+        return tuple(sorted(self._snapshot.evaluations))
+
+    def evaluation(self, name: str = "pooled") -> Evaluation:
+        """An evaluation the bank keeps: what `concal evaluate` and `concal.evaluate_bank` gave."""
+        if name not in self._snapshot.evaluations:
+            raise BankError(f"there is no evaluation {name!r}; there are: {first_few(self.evaluations()) or 'none'}")
+        reader = FolderReader(self._store, self._snapshot.evaluations[name])
+        keys = [key for key in reader.files if key.startswith("table_")]
+        return from_content(reader.json("payload"), {key.removeprefix("table_"): reader.frame(key) for key in keys})
+
+    def releases(self) -> dict[str, int]:
+        """Releases and the versions they froze."""
+        return {name: release.snapshot for name, release in self._store.releases().items()}

@@ -1,0 +1,75 @@
+"""What is doubtful in a version: drift, fit, groups of examinees, alarms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from concal.bank.reading.contents import Contents
+from concal.bank.tables.fit import bin_table, item_fit_table, pair_table
+from concal.calibrate.fit.period_fit import PeriodFit
+from concal.combine.drift.gather import in_force
+
+if TYPE_CHECKING:
+    from concal.combine.drift.alarms import Alarm
+    from concal.combine.drift.drift import Drift
+
+
+class Diagnosis(Contents):
+    """What the periods say against each other and against the model."""
+
+    def drift(self, fdr: float | None = None) -> pl.DataFrame:
+        """Items against their other periods, those that moved first, by consequence for scores."""
+        return self.drift_result(fdr).items
+
+    def drift_result(self, fdr: float | None = None) -> Drift:
+        """Drift of items and of periods; see `concal.combine.drift.drift.Drift`."""
+        from concal.combine.drift.drift import find_drift
+
+        spec = self.consensus_spec
+        consensus = self.consensus(joint=False)
+        return find_drift(self.placed(), consensus, fdr=fdr or spec.drift_fdr, half_life=spec.half_life)
+
+    def fit(self, fdr: float | None = None) -> pl.DataFrame:
+        """Do the items fit? One row per item and period, those flagged first, by size; see `docs/fit.md`.
+
+        `fdr` is the false discovery rate over all items and periods at which an item is flagged; default the spec's for
+        drift.
+        """
+        return item_fit_table(self.period_fits(), fdr or self.consensus_spec.drift_fdr)
+
+    def fit_bins(self) -> pl.DataFrame:
+        """Observed and expected mean scores by ability, per item and period, abilities on the reference metric."""
+        return bin_table(self.period_fits(), in_force(self.consensus(joint=False).links) if self.period_names else {})
+
+    def fit_pairs(self) -> pl.DataFrame:
+        """Pairs of items with dependent residuals (Q3), the most dependent first."""
+        return pair_table(self.period_fits())
+
+    def dif(self, fdr: float | None = None) -> pl.DataFrame:
+        """Items that groups of examinees of equal ability do not answer alike, over all periods.
+
+        One row per item and group of examinees, items that differ first, by consequence for scores; see
+        `docs/guides/dif.md`.
+        """
+        from concal.combine.drift.dif import SCHEMA, find_dif
+
+        if not self._snapshot.periods:
+            return pl.DataFrame(schema=SCHEMA)
+        consensus = self.consensus(joint=False)
+        groups = {name: said for name in self.period_names if (said := self._periods.person_groups(name)) is not None}
+        return find_dif(groups, consensus, in_force(consensus.links), fdr=fdr or self.consensus_spec.drift_fdr)
+
+    def period_fits(self) -> dict[str, PeriodFit]:
+        """Fit of the items of each period whose responses concal saw."""
+        found = {name: self._periods.fit(name) for name in self.period_names}
+        return {name: fit for name, fit in found.items() if fit is not None}
+
+    def alarms(self) -> tuple[Alarm, ...]:
+        """What contradicts itself in this version: consensus, drift, periods, links; see `docs/guides/drift.md`."""
+        from concal.combine.drift.alarms import raise_alarms
+
+        if not self._snapshot.periods:
+            return ()
+        return raise_alarms(self.placed(), self.consensus(joint=False), self.consensus_spec)

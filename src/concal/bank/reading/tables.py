@@ -1,0 +1,118 @@
+"""A version as tables: items, periods, links, abilities, history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from concal.bank.reading.contents import Contents
+from concal.bank.tables.abilities import ABILITY_COLUMNS, ability_table
+from concal.bank.tables.views import (
+    act_table,
+    history_table,
+    item_table,
+    link_table,
+    period_table,
+    wanted_items,
+    wide_items,
+)
+from concal.bank.update.acts import Acts, in_words
+from concal.errors import first_few
+
+
+class Tables(Contents):
+    """What people look at."""
+
+    def items(self, ids: Iterable[str] | None = None) -> pl.DataFrame:
+        """Item parameters: item_id, group, dimension, model, parameter, mean, sd, source, n_responses, n_periods.
+
+        `source` says where a number comes from: "consensus", "fallback" (the population model, because the responses
+        do not identify the item) or "predicted" (nobody answered it). `unconverged` names the periods in which the
+        item's chains, or those of the whole period, had not converged.
+        """
+        if not self._snapshot.periods:
+            return wanted_items(item_table([]), ids)
+        return wanted_items(item_table(self.consensus(joint=False).groups.values(), self.unconverged()), ids)
+
+    def parameters(self) -> pl.DataFrame:
+        """One row per item with natural parameters (a, d, c, ...), the SD of a, and the means and SDs of xi."""
+        if not self._snapshot.periods:
+            return wide_items([])
+        return wide_items(self.consensus(joint=False).groups.values(), self.unconverged())
+
+    def unconverged(self) -> dict[str, str]:
+        """Items whose chains had not converged, with the periods in which they had not."""
+        found: dict[str, list[str]] = {}
+        for period in self.period_names:
+            for item in self._periods.unconverged(period):
+                found.setdefault(item, []).append(period)
+        return {item: ", ".join(periods) for item, periods in found.items()}
+
+    def periods(self) -> pl.DataFrame:
+        """One row per period."""
+        return period_table(self._snapshot)
+
+    def links(self) -> pl.DataFrame:
+        """One row per period and dimension: A and B as the consensus has them, and the anchors they rest on."""
+        found = self.consensus(joint=False).links if self._snapshot.periods else pl.DataFrame()
+        return link_table(found, {name: self.link(name) for name in self.period_names})
+
+    def abilities(self, periods: Iterable[str] | None = None) -> pl.DataFrame:
+        """Examinees on the reference metric, as the periods' calibrations saw them.
+
+        Parameters
+        ----------
+        periods
+            Default: all; those that came without examinees (draws of another engine) are left out.
+
+        Returns
+        -------
+        polars DataFrame
+            period, person_id, dimension, theta, sd and its parts sd_measurement and sd_link, n_responses.
+        """
+        asked = self.period_names if periods is None else [periods] if isinstance(periods, str) else list(periods)
+        in_force = self.consensus(joint=False).links
+        frames = [ability_table(self.calibration(name), self.link(name), in_force) for name in asked]
+        return pl.concat([pl.DataFrame(schema=ABILITY_COLUMNS), *frames])
+
+    def anchors(self, period: str) -> pl.DataFrame:
+        """Candidate anchors of a period: kept, or dropped by what."""
+        return self.link(period).anchors
+
+    def acts(self) -> pl.DataFrame:
+        """What was decided about single items, oldest first: kind, item, periods, new_id, reason, idle."""
+        return act_table(Acts(self._snapshot.acts, self.period_names))
+
+    def history(self) -> pl.DataFrame:
+        """One row per version up to this one."""
+        numbers = [n for n in self._store.numbers() if n <= self.version]
+        return history_table((self._store.snapshot(n) for n in numbers), self._store.releases())
+
+    def show(self) -> dict[str, Any]:
+        """The bank in a few words, as plain data."""
+        snapshot, spec = self._snapshot, self.spec
+        found: dict[str, Any] = {
+            "name": spec.bank.name,
+            "path": str(self.path),
+            "version": snapshot.number,
+            "written": snapshot.written,
+            "last_action": snapshot.action,
+            "reference": snapshot.reference,
+            "dimensions": list(spec.bank.dimensions),
+            "groups": {name: g.model for name, g in spec.groups.items()},
+            "periods": list(self.period_names),
+            "releases": {r.name: r.snapshot for r in self._store.releases().values()},
+            "evaluations": sorted(snapshot.evaluations),
+            "acts": [in_words(act) for act in snapshot.acts],
+        }
+        if snapshot.periods:
+            consensus = self.consensus(joint=False)
+            sources = [str(s) for g in consensus.groups.values() for s in g.source]
+            found["items"] = {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
+            found["method"] = consensus.method
+            missed = [name for name in self.period_names if not snapshot.periods[name].info.get("converged", True)]
+            doubts = [f"{len(missed)} periods have not converged: {first_few(missed)}"] if missed else []
+            found["warnings"] = [*doubts, *consensus.warnings]
+        return found
