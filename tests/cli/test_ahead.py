@@ -12,8 +12,10 @@ from concal.response import make_model, model_class, model_names
 LATER = """
 import json, sys
 from concal.calibrate import kernels
+from concal.calibrate.kernels.diagnostics import diagnose_block
 from concal.link import kernels as link_kernels
 later = [kernels.carry, kernels.item_log_likelihood, kernels.person_log_likelihood]
+later += [kernels.add_moments, diagnose_block]
 later += [kernels.table_pass, kernels.item_quadratics, kernels.item_quadratics_value]
 later += [kernel for name, kernel in vars(kernels).items() if name.startswith(("sum_by_", "link_"))]
 later += [link_kernels.fixed_curves, link_kernels.curve_sums, link_kernels.exact_curves, link_kernels.exact_sums]

@@ -1,6 +1,7 @@
 """The cache of compiled kernels: never stale, never growing for ever."""
 
 import os
+import subprocess
 import sys
 import time
 from importlib.metadata import EntryPoint
@@ -59,3 +60,17 @@ def test_a_folder_in_use_stays_young(cache):
     os.utime(folder, (then, then))
     assert folder_now() == folder
     assert folder.is_dir()
+
+
+def test_every_kernel_keeps_its_machine_code_in_the_folder():
+    code = """
+import numba, concal.calibrate.diagnostics, concal.link.kernels, concal.score.kernels, concal.combine.joint.likelihood
+import concal.compiler, sys
+folder = str(concal.compiler.cache_folder())
+kept = [v for n, m in list(sys.modules.items()) if n.startswith("concal") for v in vars(m).values()
+        if isinstance(v, numba.core.registry.CPUDispatcher) and v.stats.cache_path]
+assert len(kept) > 10
+print(sorted({v.py_func.__qualname__ for v in kept if not v.stats.cache_path.startswith(folder)}))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

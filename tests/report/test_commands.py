@@ -66,8 +66,8 @@ def test_demo_refuses_a_folder_with_something_in_it(tmp_path):
         run_demo(tmp_path)
 
 
-@pytest.mark.parametrize(("quick", "items", "examinees"), [(False, 1500, 40_000), (True, 150, 3200)])
-def test_demo_programme(quick, items, examinees):
+@pytest.mark.parametrize(("quick", "items", "examinees", "formats"), [(False, 1500, 40_000, 3), (True, 150, 4800, 2)])
+def test_demo_programme(quick, items, examinees, formats):
     from concal.demo import demo_programme
 
     made = demo_programme(quick, 1)
@@ -75,5 +75,5 @@ def test_demo_programme(quick, items, examinees):
     assert sum(frame["person_id"].n_unique() for frame in made.responses.values()) == examinees
     assert len(made.responses) == 4
     assert len(made.spec.bank.dimensions) == 2
-    assert len({group.model for group in made.spec.groups.values()}) == 3
+    assert len({group.model for group in made.spec.groups.values()}) == formats
     assert made.truth.drift.height > 0

@@ -107,7 +107,9 @@ def _run(flat: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], tail: tuple[floa
         hi = min(lo + step, size)
         values = np.ascontiguousarray(flat[:, :, lo:hi].reshape(chains * length, hi - lo).T, dtype=np.float64)
         order = np.argsort(values, axis=1)
-        diagnose_block(values, order, place.ravel(), half, 2 * chains, scores, tail[0], tail[1], wanted, out[:, lo:hi])
+        found = np.full((len(KINDS), hi - lo), np.nan)  # contiguous however large the block: compiled once
+        diagnose_block(values, order, place.ravel(), half, 2 * chains, scores, tail[0], tail[1], wanted, found)
+        out[:, lo:hi] = found
 
     starts = range(0, size, step)
     if n > 1 and len(starts) > 1:

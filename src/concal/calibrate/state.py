@@ -82,8 +82,8 @@ class State:
 def kernel_parameters(group: GroupLayout, xi: Array) -> npt.NDArray[np.float32]:
     """Rows the kernels read, (items, rows, LANES) float32, from xi (items, p, LANES)."""
     with np.errstate(over="ignore", invalid="ignore"):  # an absurd proposal is refused: its likelihood is not finite
-        rows = group.model.kernel_parameters(np.moveaxis(xi, 1, 2))
-        return np.ascontiguousarray(np.moveaxis(rows, 2, 1), dtype=np.float32)
+        rows = group.model.kernel_parameters(xi.transpose(0, 2, 1))
+        return np.ascontiguousarray(rows.transpose(0, 2, 1), dtype=np.float32)
 
 
 def jacobian(group: GroupLayout, xi: Array) -> Array:
@@ -91,7 +91,7 @@ def jacobian(group: GroupLayout, xi: Array) -> Array:
     if group.p == 2:
         return np.empty((xi.shape[0], 0, 0, LANES))
     with np.errstate(over="ignore", invalid="ignore"):
-        return np.ascontiguousarray(np.moveaxis(group.model.extras_jacobian(np.moveaxis(xi, 1, 2)), 1, 3))
+        return np.ascontiguousarray(group.model.extras_jacobian(xi.transpose(0, 2, 1)).transpose(0, 2, 3, 1))
 
 
 PINNED = 1e-10

@@ -30,6 +30,8 @@ class Workers:
 
     def map(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> list[Any]:
         """Apply to every task; results in the tasks' order. Of several errors the first task's is raised."""
+        if not self._queues:
+            return [function(task) for task in tasks]
         job = _Job(function, list(tasks))
         for queue in self._queues[: len(job.tasks) - 1]:
             queue.put(job)

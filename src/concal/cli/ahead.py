@@ -1,9 +1,9 @@
 """Compile on a second core what a first run will need later, while the run itself compiles what it needs now.
 
 The first calibration on a machine compiles for half a minute on one core. Half of it is not needed at once: the moves
-of Sigma and R begin after some warm-up, response tables, the link and the consensus come after the calibration. A
-second process compiles these meanwhile and leaves the machine code in the kernel cache, where the run finds it. Should
-the run come first, it compiles itself.
+of Sigma and R begin after some warm-up, diagnostics with the first look at convergence; response tables, the link and
+the consensus come after the calibration. A second process compiles these meanwhile and leaves the machine code in the
+kernel cache, where the run finds it. Should the run come first, it compiles itself.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ def compile_later_kernels(models: list[ResponseModel]) -> None:
     for model in models:
         _log_likelihoods(model)
     _carry()
+    _moments_and_diagnostics()
     for model in models:
         _link(model)
     for model in models:
@@ -77,6 +78,15 @@ def _carry() -> None:
     for units in (np.zeros((1, 1, LANES)), np.zeros((1, 1, LANES), np.float32)):  # items, then abilities
         prior = kernels.Priors(precision, index, mean, index)
         kernels.carry(1, units, information, pull, prior, prior, units.copy(), change, 0, 0)
+
+
+def _moments_and_diagnostics() -> None:
+    from concal.calibrate import kernels
+    from concal.calibrate.diagnostics import diagnose
+
+    units, acc = np.zeros((1, 1, LANES)), np.zeros((1, 3, LANES))
+    kernels.add_moments(1, units, acc, np.zeros((1, 4, LANES)), 0, 0)
+    diagnose(np.zeros((2, 4, 1)), threads=1)
 
 
 def _link(model: ResponseModel) -> None:

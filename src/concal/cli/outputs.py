@@ -110,8 +110,9 @@ EVALUATION = _object(
         "version": _maybe("integer", "version of the bank that was evaluated"),
         "report": _text("demo: the report's file"),
         "seconds": _NUMBERS,
+        "compile_seconds": _of("number", "demo: how many of the seconds were spent compiling"),
     },
-    optional=("report", "seconds"),
+    optional=("report", "seconds", "compile_seconds"),
 )
 EXPORT = _object(
     "What was written.",

@@ -1,6 +1,6 @@
 """The compiler layer: `kernel`, and SIMD lanes as the compiled meaning of `concal.response.arithmetic`.
 
-Only kernels look in here (and those who ask where machine code is kept).
+Only kernels look in here (and those who ask where machine code is kept and what compiling it cost).
 
 The engine runs its chains side by side: lane c of a vector of `LANES` float32 belongs to chain c. A response's item
 parameters (or its examinee's ability) are then one contiguous load for all chains, no gather, and every arithmetic
@@ -14,6 +14,7 @@ the value; a normal 1e-6. Digamma and trigamma only aim proposals.
 
 from concal.compiler import functions as functions  # gives the arithmetic its compiled meaning
 from concal.compiler.cache import cache_folder, kernel
+from concal.compiler.clock import compile_seconds
 from concal.compiler.dispatch import (
     call_curve,
     call_extra_terms,
@@ -60,6 +61,7 @@ __all__ = [
     "call_extra_terms",
     "call_factored",
     "call_terms",
+    "compile_seconds",
     "double",
     "empty_lanes",
     "inlined",

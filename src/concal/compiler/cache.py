@@ -13,7 +13,7 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,7 +25,6 @@ from numba import njit
 from concal.compiler.vector import FAST
 
 UNUSED_DAYS = 14
-_OPTIONS = {"nogil": True, "fastmath": FAST, "error_model": "numpy"}
 
 
 @cache
@@ -80,14 +79,17 @@ def _remove_unused(base: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def kernel(function: Callable[..., Any]) -> Any:
+def kernel(function: Callable[..., Any] | None = None, *, fastmath: set[str] | bool = FAST) -> Any:
     """Compile on first use, without the interpreter lock, and cache by the content of all kernel sources."""
+    if function is None:
+        return partial(kernel, fastmath=fastmath)
+    options = {"nogil": True, "fastmath": fastmath, "error_model": "numpy"}
     folder = cache_folder()
     if folder is None:
-        return njit(**_OPTIONS)(function)
+        return njit(**options)(function)
     previous = numba.config.CACHE_DIR
     numba.config.CACHE_DIR = str(folder)
     try:
-        return njit(cache=True, **_OPTIONS)(function)
+        return njit(cache=True, **options)(function)
     finally:
         numba.config.CACHE_DIR = previous

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from concal.compiler import cache_folder
+from concal.compiler import kernel
 
-_compiled: Callable[..., Any] = njit(nogil=True, cache=cache_folder() is not None, error_model="numpy")
+_compiled: Callable[..., Any] = njit(nogil=True, error_model="numpy")
 _summing: Callable[..., Any] = njit(nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
 
 
-@_compiled
+@kernel(fastmath=False)
 def diagnose_block(
     values: Any,
     order: Any,

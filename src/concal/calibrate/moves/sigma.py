@@ -165,8 +165,10 @@ class FamilyProposal:
         new = unpack_family(family, new_phi)
         largest = [np.abs(values[:, d]).max(axis=1) for values, d in zip(new, diagonals, strict=True)]
         absurd = np.max(largest, axis=0) > LARGEST_LOG_SD  # would be singular in float64: stay
-        new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
-        old, new = unpack_family(family, phi), unpack_family(family, new_phi)
+        if absurd.any():
+            new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
+            new = unpack_family(family, new_phi)
+        old = unpack_family(family, phi)
         self.groups = [SigmaProposal(g, s, to) for g, s, to in zip(family.groups, states, new, strict=True)]
         for g, s, own, was, to, d in zip(family.groups, states, self.groups, old, new, diagonals, strict=True):
             mixing = s.sd_mixing[g.free].T
@@ -204,6 +206,8 @@ def pack_family(family: Family, states: Sequence[GroupState]) -> Array:
 
 def unpack_family(family: Family, phi: Array) -> list[Array]:
     """Log-Cholesky coordinates of each stratum's Sigma."""
+    if len(family.groups) == 1:
+        return [phi]
     head = _head_size(family)
     sizes = [g.free.size * (g.free.size + 1) // 2 - head for g in family.groups]
     own = np.split(phi[:, head:], np.cumsum(sizes)[:-1], axis=1)
