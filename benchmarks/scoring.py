@@ -23,7 +23,7 @@ import polars as pl
 
 from concal.response import make_model
 from concal.score.items import GroupItems, ScoringItems
-from concal.score.prior import Abilities
+from concal.score.prior import Abilities, Population
 from concal.score.responses import Examinees
 from concal.score.rows import Answered
 from concal.score.score import ScoreOptions, ScoringBank, score_examinees
@@ -67,7 +67,7 @@ def make_bank(
     R = np.full((1, dimensions, dimensions), 0.6)
     R[0, range(dimensions), range(dimensions)] = 1.0
     ones = np.ones((1, dimensions))
-    abilities = Abilities.of_links(("P",), [1], R, ones, 0 * ones, links[1:])
+    abilities = Abilities.of_links([Population("P", None, 1, 0 * ones[0], ones[0])], R, ones, 0 * ones, links[1:])
     spec = Spec.parse(
         {
             "bank": {"dimensions": list(names)},

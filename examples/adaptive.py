@@ -1,19 +1,23 @@
 """Adaptive tests on a released bank: catsim, adaptivetesting, and a loop that samples item parameters as it selects.
 
-Two banks of the same 150 items: a young one (20 responses an item) and an old one (160). Simulated examinees answer at
-the true parameters; the clients know the release. Prints and writes (adaptive.csv) bias and RMSE of the final scores by
-true ability, for point, soft and draw scoring.
+Programmes of 150 items, each with a young bank (20 responses an item) and an old one (160). Simulated examinees answer
+at the true parameters; the clients know the release. Prints, and writes (adaptive.csv), bias and RMSE of the final
+scores and the share of 90 % intervals that hold the true ability, by true ability, for point, soft and draw scoring.
+Banks differ more than examinees do, so the standard errors of bias and RMSE are taken over programmes.
 
     pip install catsim adaptivetesting
-    python examples/adaptive.py [--examinees 60]
+    python examples/adaptive.py [--programmes 10] [--examinees 100]
 """
 
 import argparse
+import math
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from adaptivetesting.implementations import TestAssembler
-from adaptivetesting.math.estimators import ExpectedAPosteriori, NormalPrior
+from adaptivetesting.math.estimators import BayesModal, NormalPrior
 from adaptivetesting.models import ItemPool
 from catsim import ItemBank
 from catsim.selection import MaxInfoSelector
@@ -21,124 +25,146 @@ from catsim.selection import MaxInfoSelector
 import concal
 
 N_ITEMS, LENGTH = 150, 15
+IDS = [f"i{j:03d}" for j in range(N_ITEMS)]
 SPEC = concal.Spec.parse(
     {"bank": {"dimensions": ["ability"]}, "groups": {"item": {"model": "2pl", "dimension": "ability"}}}
 )
+AGES = {"young": 100, "old": 800}  # examinees with 30 responses each
+BANDS = {"-2 to -1": (-2, -1), "-1 to 1": (-1, 1), "1 to 2": (1, 2)}
 
 
-def responses(truth, theta, per_person, rng):
-    """A response table: everybody answers some items at random."""
-    n = theta.size
-    item = np.argsort(rng.random((n, N_ITEMS)), axis=1)[:, :per_person]
-    p = 1 / (1 + np.exp(-truth["a"][item] * (theta[:, None] - truth["b"][item])))
-    return pl.DataFrame(
+def chances(truth, theta):
+    """Probabilities of right answers, (examinees, items)."""
+    return 1 / (1 + np.exp(-truth["a"] * (theta[:, None] - truth["b"])))
+
+
+def make_release(folder, truth, n_examinees, rng):
+    """Calibrate a bank from that many examinees with 30 random items each, and release it."""
+    item = np.argsort(rng.random((n_examinees, N_ITEMS)), axis=1)[:, :30]
+    p = np.take_along_axis(chances(truth, rng.standard_normal(n_examinees)), item, axis=1)
+    responses = pl.DataFrame(
         {
-            "person_id": np.repeat([f"p{i}" for i in range(n)], per_person),
-            "item_id": [f"i{j:03d}" for j in item.ravel()],
+            "person_id": np.repeat([f"p{i}" for i in range(n_examinees)], 30),
+            "item_id": [IDS[j] for j in item.ravel()],
             "score": (rng.random(p.shape) < p).astype(float).ravel(),
         }
     )
-
-
-def make_release(name, truth, n_examinees, rng):
-    """Calibrate a bank from that many examinees with 30 responses each, and release it."""
-    bank = concal.Bank.create(f"bank-{name}", SPEC)
-    items = pl.DataFrame({"item_id": [f"i{j:03d}" for j in range(N_ITEMS)], "group": "item"})
-    bank.add("2026Q1", responses(truth, rng.standard_normal(n_examinees), 30, rng), items)
+    bank = concal.Bank.create(folder / "bank", SPEC)
+    bank.add("2026Q1", responses, pl.DataFrame({"item_id": IDS, "group": "item"}), accept_unconverged=True)
     bank.release("live")
     return bank.at("live")
 
 
-def catsim_test(exported, answers, scorer):
+def catsim_tests(release, folder):
     """catsim picks the items (maximum information); our scorer estimates after each."""
-    bank = ItemBank(exported.select("a", "b", "c", "d").to_numpy())
-    ids, given, selector = exported["item_id"].to_list(), {}, MaxInfoSelector()
-    while len(given) < LENGTH:
-        seen = [ids.index(item) for item in given]
-        theta = scorer.score(given).theta["ability"]
-        item = ids[selector.select(item_bank=bank, administered_items=seen, est_theta=theta)]
-        given[item] = answers[item]
-    return given
+    release.export(folder / "catsim.csv", format="catsim")
+    exported, scorer, selector = pl.read_csv(folder / "catsim.csv"), release.scorer(), MaxInfoSelector()
+    bank, ids = ItemBank(exported.select("a", "b", "c", "d").to_numpy()), exported["item_id"].to_list()
+
+    def test(answers):
+        given, seen = {}, []
+        while len(given) < LENGTH:
+            theta = scorer.score(given).theta["ability"]
+            seen.append(selector.select(item_bank=bank, administered_items=seen, est_theta=theta))
+            given[ids[seen[-1]]] = answers[ids[seen[-1]]]
+        return given
+
+    return test
 
 
-def adaptivetesting_test(exported, answers, _):
-    """A whole test by adaptivetesting, which picks and estimates by itself."""
-    ids = exported["item_id"].to_list()
-    columns = {name: exported[name].to_list() for name in ("a", "b", "c", "d")}
-    pool = ItemPool.load_from_dict(
-        columns, simulated_responses=[int(answers[i]) for i in ids], ids=list(range(len(ids)))
-    )
-    test = TestAssembler(
-        pool, "example", "someone", ExpectedAPosteriori,
-        {"prior": NormalPrior(0, 1), "optimization_interval": (-6, 6)}, true_ability_level=0.0,
-    )  # fmt: skip
-    for _ in range(LENGTH):
-        test.run_test_once()
-    picked = [item.id for item in test.answered_items]
-    return {ids[k]: float(y) for k, y in zip(picked, test.response_pattern, strict=True)}
+def adaptivetesting_tests(release, folder):
+    """A whole test by adaptivetesting, which picks and estimates (the posterior's mode) by itself."""
+    release.export(folder / "adaptivetesting.csv", format="catsim")
+    exported = pl.read_csv(folder / "adaptivetesting.csv")
+    columns, ids = {name: exported[name].to_list() for name in ("a", "b", "c", "d")}, exported["item_id"].to_list()
+    estimator = {"prior": NormalPrior(0, 1), "optimization_interval": (-6, 6)}
+
+    def test(answers):
+        right = [int(answers[i]) for i in ids]
+        pool = ItemPool.load_from_dict(columns, simulated_responses=right, ids=list(range(len(ids))))
+        run = TestAssembler(pool, "example", "someone", BayesModal, estimator, true_ability_level=0.0)
+        for _ in range(LENGTH):
+            run.run_test_once()
+        answered = zip(run.answered_items, run.response_pattern, strict=True)
+        return {ids[item.id]: float(y) for item, y in answered}
+
+    return test
 
 
-def thompson_test(draws, answers, scorer, rng):
+def thompson_tests(release, folder):
     """Each step takes one draw of all items from the bank's posterior and picks the best of them under it.
 
     Items that are not well known are tried now and then, instead of those whose slope happens to be overestimated
     being picked for everybody.
     """
-    given, ids = {}, [f"i{j:03d}" for j in range(N_ITEMS)]
-    while len(given) < LENGTH:
-        theta = scorer.score(given).theta["ability"]
-        d, a = draws[rng.integers(draws.shape[0])].T
-        p = 1 / (1 + np.exp(-np.exp(a) * (theta - d)))
-        information = np.exp(2 * a) * p * (1 - p)
-        information[[ids.index(item) for item in given]] = -1
-        item = ids[int(np.argmax(information))]
-        given[item] = answers[item]
-    return given
+    scorer, rng = release.scorer(), np.random.default_rng(7)
+    draws = release.draws(IDS)["xi"].values[0]  # (draws, items, parameters)
+
+    def test(answers):
+        given, left = {}, np.ones(N_ITEMS, dtype=bool)
+        while len(given) < LENGTH:
+            theta = scorer.score(given).theta["ability"]
+            d, log_a = draws[rng.integers(draws.shape[0])].T
+            p = 1 / (1 + np.exp(-np.exp(log_a) * (theta - d)))
+            best = int(np.argmax(np.where(left, np.exp(2 * log_a) * p * (1 - p), -1.0)))
+            left[best], given[IDS[best]] = False, answers[IDS[best]]
+        return given
+
+    return test
+
+
+CLIENTS = {"catsim": catsim_tests, "adaptivetesting": adaptivetesting_tests, "thompson": thompson_tests}
+
+
+def programme_rows(programme, n, folder):
+    """Both banks, the three clients on each: a row per client, level of item uncertainty and band of true ability."""
+    rng = np.random.default_rng(programme)
+    truth = {"a": np.exp(rng.normal(0, 0.3, N_ITEMS)), "b": rng.normal(0, 1, N_ITEMS)}
+    theta = np.linspace(-2, 2, n)
+    right = (rng.random((n, N_ITEMS)) < chances(truth, theta)).astype(float)
+    everybody = [dict(zip(IDS, row.tolist(), strict=True)) for row in right]
+    for age, n_examinees in AGES.items():
+        own = Path(folder, f"{programme}-{age}")
+        own.mkdir()
+        release = make_release(own, truth, n_examinees, rng)
+        for client, made in CLIENTS.items():
+            test = made(release, own)
+            tests = [(f"{i:06d}", k, y) for i, answers in enumerate(everybody) for k, y in test(answers).items()]
+            table = pl.DataFrame(tests, schema=["person_id", "item_id", "score"], orient="row")
+            for level in ("mean", "soft", "draws"):
+                scores = release.score(table, items=level)
+                error, se = scores["theta_ability"].to_numpy() - theta, scores["se_ability"].to_numpy()
+                for band, (low, high) in BANDS.items():
+                    e, s = (x[(theta >= low) & (theta <= high)] for x in (error, se))
+                    yield {
+                        "programme": programme, "bank": age, "client": client, "items": level, "theta": band,
+                        "bias": e.mean(), "rmse": np.sqrt((e**2).mean()), "covered": (np.abs(e) < 1.6449 * s).mean(),
+                    }  # fmt: skip
+
+
+def summary(rows):
+    """Means over programmes with their standard errors."""
+    key = ["bank", "client", "items", "theta"]
+    n = rows["programme"].n_unique()
+    figures = ("bias", "rmse", "covered")
+    errors = [(pl.col(f).std() / math.sqrt(n)).alias(f"{f}_se") for f in figures]
+    return rows.group_by(key, maintain_order=True).agg(*(pl.col(f).mean() for f in figures), *errors)
 
 
 def main():
-    """Make both banks, run the three clients on each, and compare the scores with the truth."""
+    """Programme after programme, then the table."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--examinees", type=int, default=24)
-    n = parser.parse_args().examinees
-    rng = np.random.default_rng(1)
-    truth = {"a": np.exp(rng.normal(0, 0.3, N_ITEMS)), "b": rng.normal(0, 1, N_ITEMS)}
-    theta = np.linspace(-2, 2, n)
-    p = 1 / (1 + np.exp(-truth["a"] * (theta[:, None] - truth["b"])))
-    right = rng.random(p.shape) < p
+    parser.add_argument("--programmes", type=int, default=1)
+    parser.add_argument("--examinees", type=int, default=100)
+    given = parser.parse_args()
     rows = []
-    for age, n_examinees in (("young", 100), ("old", 800)):
-        release = make_release(age, truth, n_examinees, rng)
-        release.export(f"{age}.csv", format="catsim")
-        exported = pl.read_csv(f"{age}.csv")
-        scorer = release.scorer(items="soft")
-        draws = release.scoring().items.groups[0].draws
-        for client in ("catsim", "adaptivetesting", "thompson"):
-            tests = []
-            for i in range(n):
-                answers = {f"i{j:03d}": float(right[i, j]) for j in range(N_ITEMS)}
-                if client == "thompson":
-                    given = thompson_test(draws, answers, scorer, rng)
-                else:
-                    given = {"catsim": catsim_test, "adaptivetesting": adaptivetesting_test}[client](
-                        exported, answers, scorer
-                    )
-                tests += [{"person_id": f"{i:04d}", "item_id": k, "score": v} for k, v in given.items()]
-            for level in ("mean", "soft", "draws"):
-                scores = release.score(pl.DataFrame(tests), items=level)
-                error = scores["theta_ability"].to_numpy() - theta
-                for low, high in ((-2, -1), (-1, 1), (1, 2)):
-                    own = (theta >= low) & (theta <= high)
-                    rows.append(
-                        {
-                            "bank": age, "client": client, "items": level, "theta": f"{low} to {high}",
-                            "bias": error[own].mean(), "rmse": np.sqrt((error[own] ** 2).mean()),
-                            "mean_se": scores["se_ability"].to_numpy()[own].mean(),
-                        }
-                    )  # fmt: skip
-    table = pl.DataFrame(rows)
+    with tempfile.TemporaryDirectory() as folder:
+        for programme in range(given.programmes):
+            rows += programme_rows(programme, given.examinees, folder)
+            print(f"programme {programme} done", flush=True)
+    table = summary(pl.DataFrame(rows))
     table.write_csv("adaptive.csv")
-    with pl.Config(tbl_rows=-1, tbl_cols=-1, float_precision=3):
+    with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=120, float_precision=3):
         print(table)
 
 

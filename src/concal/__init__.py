@@ -32,6 +32,7 @@ _PUBLIC = {
     "ConcalError": "concal.errors",
     "SpecError": "concal.errors",
     "DataError": "concal.errors",
+    "DataWarning": "concal.errors",
     "ConvergenceError": "concal.errors",
     "LinkError": "concal.errors",
     "BankError": "concal.errors",
@@ -51,6 +52,7 @@ if TYPE_CHECKING:  # what type checkers see; a test compares it with the names a
     from concal.errors import ConcalError as ConcalError
     from concal.errors import ConvergenceError as ConvergenceError
     from concal.errors import DataError as DataError
+    from concal.errors import DataWarning as DataWarning
     from concal.errors import LinkError as LinkError
     from concal.errors import SpecError as SpecError
     from concal.evaluate.agreement import agreement as agreement

@@ -1,4 +1,7 @@
-"""What can go wrong, by the room it goes wrong in; every message says what, where, and what to do."""
+"""What can go wrong, by the room it goes wrong in; every message says what, where, and what to do.
+
+What is told beside a table, which has no place for it, is a warning of Python's.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +30,10 @@ class LinkError(ConcalError):
 
 class BankError(ConcalError):
     """A bank on disk is missing, damaged, locked or asked for something it does not have."""
+
+
+class DataWarning(UserWarning):
+    """Responses were used, but not all of them or not as they stand: what was left out, or taken as something else."""
 
 
 def first_few(values: Sequence[object], n: int = 5) -> str:

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.errors import DataError
 from concal.evaluate.digest import ability_table
 from concal.evaluate.pooled import by_period
 from concal.report.page import build_page
@@ -105,6 +106,31 @@ def test_tables_say_who_took_part(bank: Bank) -> None:
     mean = own["mean"].to_list()
     assert abs(mean[0] - (mean[1] + mean[2]) / 2) < 1e-6
     assert mean[1] > mean[2]
+
+
+def test_priors_of_scores_are_those_of_the_groups(bank: Bank) -> None:
+    """Somebody without a response has the prior: a group's own, or that of all groups of the period."""
+    dimension, groups = bank.spec.bank.dimensions[0], {"all": "Q1", "a": "a", "b": "b"}
+    nobody = pl.DataFrame({"person_id": ["x"], "item_id": ["i01"], "score": [None]}, schema_overrides={"score": float})
+    found = {name: bank.score(nobody, prior=prior).row(0, named=True) for name, prior in groups.items()}
+    theta = {name: row[f"theta_{dimension}"] for name, row in found.items()}
+    sd = {name: row[f"se_{dimension}"] for name, row in found.items()}
+    assert abs(theta["a"]) < 0.1
+    assert abs(theta["b"] + 1.0) < 0.25
+    links = {name: bank.link(name) for name in bank.period_names}
+    table = ability_table({name: bank.calibration(name) for name in bank.period_names}, links)
+    own = table.filter(period="Q1", person_group="all").row(0, named=True)
+    assert theta["all"] == pytest.approx(own["mean"], abs=0.02)
+    assert sd["all"] == pytest.approx(own["sd"], abs=0.02)
+    assert sd["all"] > max(sd["a"], sd["b"])
+    both = pl.concat([nobody.with_columns(person_group=pl.lit(g), person_id=pl.lit(g)) for g in ("a", "b")])
+    named = bank.score(both, prior_column="person_group")
+    assert named["prior"].to_list() == ["a", "b"]
+    np.testing.assert_allclose(named[f"theta_{dimension}"], [theta["a"], theta["b"]], atol=1e-9)
+    drawn = bank.score(both, prior_column="person_group", items="draws", draws=20)
+    np.testing.assert_allclose(drawn[f"theta_{dimension}"], [theta["a"], theta["b"]], atol=0.1)
+    with pytest.raises(DataError, match="no period and no group of examinees 'c'"):
+        bank.score(nobody, prior="c")
 
 
 def test_report_shows_fairness(bank: Bank) -> None:

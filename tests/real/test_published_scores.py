@@ -13,7 +13,7 @@ import pytest
 
 from concal.response import make_model
 from concal.score.items import GroupItems, ScoringItems
-from concal.score.prior import Abilities
+from concal.score.prior import Abilities, Population
 from concal.score.responses import read_examinees
 from concal.score.score import ScoreOptions, ScoringBank, score_examinees
 from concal.spec import Spec
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.real
 def scored(data, items, model, xi, spec):
     ids = tuple(items)
     group = GroupItems("g", 0, model, 0, xi, np.tile(1e-12 * np.eye(xi.shape[1]), (len(ids), 1, 1)), None)
-    abilities = Abilities.of_links(("P",), [1], np.ones((1, 1, 1)), np.ones((1, 1)), np.zeros((1, 1)))
+    abilities = Abilities.of_links(
+        [Population("P", None, 1, np.zeros(1), np.ones(1))], np.ones((1, 1, 1)), np.ones((1, 1)), np.zeros((1, 1))
+    )
     bank = ScoringBank(ScoringItems(("trait",), (group,), ids, 1), abilities, spec)
     wide = data.select(pl.Series("person_id", [f"{i:05d}" for i in range(data.height)]), *items)
     people = read_examinees(wide, bank.items, spec, wide=True)

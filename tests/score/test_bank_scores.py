@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from concal.bank.bank import Bank
 from concal.bank.exchange.scores import ScoreRequest, score_file
 from concal.cli import app
-from concal.errors import ConcalError, DataError
+from concal.errors import ConcalError, DataError, DataWarning
 from concal.score.prior import Prior
 from concal.score.score import ScoreOptions
 from concal.spec import Spec
@@ -91,7 +91,11 @@ def test_unknown_items(bank, responses):
     both = pl.concat([responses, strange])
     with pytest.raises(DataError, match=r"1 item the bank does not know, 2 rows: 'zz'"):
         bank.score(both)
-    table = bank.score(both, unknown="ignore")
+    with pytest.warns(DataWarning, match=r"2 rows: 'zz'; ignored") as told:
+        table = bank.score(both, unknown="ignore")
+    assert told[0].filename == __file__  # it points at who asked
+    with pytest.warns(DataWarning, match="ignored"):
+        bank.plausible_values(both, 2, unknown="ignore")
     assert table["n_unknown"].sum() == 2
     lonely = table.filter(pl.col("person_id") == "x1").row(0, named=True)
     assert lonely["n_responses"] == 0
@@ -228,11 +232,14 @@ def split_bank(tmp_path_factory):
     return made, "v05"
 
 
+@pytest.mark.filterwarnings("ignore::concal.DataWarning")
 def test_ids_of_split_items_mean_the_item_of_the_period(split_bank):
     bank, item = split_bank
     rows = pl.DataFrame({"person_id": ["a", "b"], "item_id": [item, item], "score": [1.0, 0.0]})
     changed = rows.with_columns(item_id=pl.lit("changed"))
-    assert bank.score(rows).equals(bank.score(changed))  # as it is now
+    with pytest.warns(DataWarning, match="'v05' scored as 'changed'"):
+        now = bank.score(rows)
+    assert now.equals(bank.score(changed))  # as it is now
     assert bank.score(rows, period="P3").equals(bank.score(changed))
     old = bank.score(rows, period="P1")
     assert not old.equals(bank.score(changed))

@@ -8,7 +8,7 @@ import numpy as np
 
 from concal.response import make_model
 from concal.score.items import GroupItems, ScoringItems
-from concal.score.prior import Abilities
+from concal.score.prior import Abilities, Population
 from concal.score.responses import Examinees
 from concal.score.rows import Answered
 from concal.score.score import ScoringBank
@@ -49,9 +49,9 @@ def make_bank(models, n_items=8, dimensions=1, seed=1, sd=0.0, n_draws=0, wobble
     spec = Spec.parse({"bank": {"dimensions": list(names)}, "groups": specs, "reporting": reporting or {}})
     R = np.full((1, dimensions, dimensions), correlation)
     R[0, range(dimensions), range(dimensions)] = 1.0
-    abilities = Abilities.of_links(
-        ("P1",), [1000], R, np.ones((1, dimensions)), np.zeros((1, dimensions)), links if n_draws else None
-    )
+    one, zero = np.ones((1, dimensions)), np.zeros((1, dimensions))
+    whole = [Population("P1", None, 1000, zero[0], one[0])]
+    abilities = Abilities.of_links(whole, R, one, zero, links if n_draws else None)
     return ScoringBank(ScoringItems(names, tuple(groups), tuple(ids), 7), abilities, spec)
 
 

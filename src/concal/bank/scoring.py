@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,10 +10,11 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.store.folder import FolderReader
+from concal.bank.tables.calibration import read_ability_groups
 from concal.bank.update.acts import Acts
 from concal.combine.result import Consensus
 from concal.score.items import ScoringItems
-from concal.score.prior import Abilities
+from concal.score.prior import Abilities, Population
 from concal.score.score import ScoringBank
 from concal.score.split import SplitItems
 
@@ -39,16 +41,30 @@ def split_items(version: Contents) -> SplitItems:
 
 
 def period_abilities(version: Contents, consensus: Consensus, *, joint: bool) -> Abilities:
-    """Ability distributions on the reference metric: N(B, A R A) of every period."""
+    """Ability distributions on the reference metric: N(B, A R A) of every period, or those of its groups."""
     D, names = len(consensus.dimensions), consensus.periods
     correlation = np.stack([_correlation(version.period_files(name), D) for name in names])
     A, B = np.ones((len(names), D)), np.zeros((len(names), D))
     for row in consensus.links.iter_rows(named=True):
         at = names.index(row["period"]), consensus.dimensions.index(row["dimension"])
         A[at], B[at] = row["A_mean"], row["B_mean"]
-    persons = [version.snapshot.periods[name].info.get("n_persons") or 1 for name in names]
-    links = consensus.joint_links if joint else None
-    return Abilities.of_links(names, np.array(persons, dtype=np.float64), correlation, A, B, links)
+    found = [population for name in names for population in _populations(version, name, consensus.dimensions)]
+    own = [names.index(population.period) for population in found]
+    links = consensus.joint_links[:, own] if joint and consensus.joint_links is not None else None
+    return Abilities.of_links(found, correlation[own], A[own], B[own], links)
+
+
+def _populations(version: Contents, period: str, dimensions: Sequence[str]) -> list[Population]:
+    """A period's examinees on its own metric: N(0, R), or its groups, the first of which sets the metric."""
+    D, groups = len(dimensions), read_ability_groups(version.period_files(period))
+    if groups is None:
+        persons = version.snapshot.periods[period].info.get("n_persons") or 1
+        return [Population(period, None, float(persons), np.zeros(D), np.ones(D))]
+    own = [groups.dimensions.index(d) for d in dimensions]
+    return [
+        Population(period, name, float(size), groups.mean[k, own], groups.sd[k, own])
+        for k, (name, size) in enumerate(zip(groups.names, groups.sizes, strict=True))
+    ]
 
 
 def _correlation(reader: FolderReader, D: int) -> Array:

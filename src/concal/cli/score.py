@@ -53,9 +53,11 @@ def score(
         Items | None, typer.Option("--items", help="Item uncertainty; default soft with eap, else mean.")
     ] = None,
     draws: Annotated[int, typer.Option("--draws", help="Item sets, for --items draws.")] = 100,
-    prior: Annotated[str, typer.Option("--prior", help="Ability distribution: a period, or all.")] = "all",
+    prior: Annotated[
+        str, typer.Option("--prior", help="Ability distribution: a period, a group of examinees, or all.")
+    ] = "all",
     prior_column: Annotated[
-        str | None, typer.Option("--prior-column", help="Column that names each examinee's period instead.")
+        str | None, typer.Option("--prior-column", help="Column that names each examinee's period or group instead.")
     ] = None,
     period: Annotated[
         str | None,

@@ -11,6 +11,8 @@ from concal.data.read import Table, check_columns, id_text, read_table
 from concal.errors import DataError, counted, first_few
 
 Array = npt.NDArray[np.float64]
+MOST_LEVELS = 200
+"""Of one categorical variable; more is an id, or numbers read as text."""
 
 
 def covariate_matrix(source: Table, person_ids: pl.Series, person_column: str) -> Array:
@@ -66,7 +68,3 @@ def _coded(column: pl.Series) -> list[Array]:
             f"categories at most {MOST_LEVELS}"
         )
     return [(column.cast(pl.String) == level).to_numpy().astype(np.float64) for level in levels[1:]]
-
-
-MOST_LEVELS = 200
-"""Of one categorical variable; more is an id, or numbers read as text."""

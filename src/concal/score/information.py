@@ -19,13 +19,16 @@ import polars as pl
 
 from concal.errors import BankError, DataError, first_few
 from concal.response import ResponseModel
-from concal.score.items import INDEPENDENT_DRAWS, GroupItems, ScoringItems
-from concal.score.prior import Abilities
+from concal.score.items import GroupItems, ScoringItems
+from concal.score.prior import Abilities, mixture
 
 Array = npt.NDArray[np.float64]
 NODES = np.linspace(-4.0, 4.0, 33)
+"""Abilities where nothing else is asked for."""
 BAND = (0.05, 0.95)
+"""Quantiles over the draws that bands reach."""
 BLOCK = 2_000_000
+"""Numbers (draws, items, nodes) computed at a time."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,12 @@ def information(
     theta: npt.ArrayLike | None = None,
     draws: int = 100,
 ) -> Information:
-    """Information of some items (default: all) taken together as one test."""
+    """Information of some items (default: all) taken together as one test, from `draws` draws or all there are."""
     nodes = NODES if theta is None else np.atleast_1d(np.asarray(theta, dtype=np.float64))
     if nodes.ndim != 1 or not nodes.size or not np.isfinite(nodes).all():
         raise DataError("theta must be one or several finite numbers")
     wanted = _wanted(items, ids)
-    most = items.n_joint if items.joint else INDEPENDENT_DRAWS
-    which = np.linspace(0, most - 1, min(draws, most)).round().astype(np.int64)
+    which = items.spread_draws(min(draws, items.n_draws))
     D, S = len(items.dimensions), which.size
     total = np.zeros((D, S, nodes.size))
     best = []
@@ -82,8 +84,7 @@ def information(
             tests.append(_test_row(items, wanted, which, k, n, mean[k], sd[k]))
     if not tests:
         raise DataError("no items: name some, or leave the list away")
-    kind = "joint draws" if items.joint else "independent draws"
-    return Information(pl.concat(curves_table), pl.DataFrame(tests), pl.concat(best), kind)
+    return Information(pl.concat(curves_table), pl.DataFrame(tests), pl.concat(best), items.draws_kind)
 
 
 def item_information(model: ResponseModel, xi: Array, nodes: Array) -> Array:
@@ -144,8 +145,6 @@ def _largest(
 
 def _population(abilities: Abilities) -> tuple[Array, Array]:
     """Mean and SD of the abilities of all periods."""
-    from concal.score.prior import mixture
-
     mean, covariance = mixture(abilities.persons / abilities.persons.sum(), abilities.mean, abilities.covariance)
     return mean, np.sqrt(np.diagonal(covariance))
 

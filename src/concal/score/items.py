@@ -12,11 +12,14 @@ import polars as pl
 
 from concal.combine.draws import item_stream
 from concal.combine.result import Consensus
+from concal.errors import DataError
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 POINTS = 64
 """Points of an item's posterior that `soft` averages over."""
+INDEPENDENT_DRAWS = 400
+"""Draws of items that have no joint ones: as many as the joint method keeps."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +89,20 @@ class ScoringItems:
         return all(g.draws is not None for g in self.groups)
 
     @property
-    def n_joint(self) -> int:
-        """How many joint draws there are."""
-        return min((0 if g.draws is None else g.draws.shape[0]) for g in self.groups)
+    def draws_kind(self) -> str:
+        """What they are called: joint draws, or independent draws."""
+        return "joint draws" if self.joint else "independent draws"
+
+    @property
+    def n_draws(self) -> int:
+        """How many there are."""
+        return min(INDEPENDENT_DRAWS if g.draws is None or not self.joint else g.draws.shape[0] for g in self.groups)
+
+    def spread_draws(self, n: int, what: str = "draws") -> npt.NDArray[np.int64]:
+        """n of the draws there are, evenly spread over the chains; two at least, and not more than there are."""
+        if not 2 <= n <= self.n_draws:
+            raise DataError(f"{what} must be from 2 to {self.n_draws}, the {self.draws_kind} there are, not {n}")
+        return np.asarray(np.linspace(0, self.n_draws - 1, n).round(), dtype=np.int64)
 
     @cached_property
     def table(self) -> pl.DataFrame:
@@ -101,10 +115,6 @@ class ScoringItems:
         """Row of every item's first atom in a table with a row per item and atom, and behind the last their number."""
         counts = [np.full(g.n_items, len(g.model.atoms)) for g in self.groups]
         return np.concatenate([[0], np.cumsum(np.concatenate(counts))])
-
-    def means(self) -> list[Array]:
-        """Point parameters by group."""
-        return [g.mean for g in self.groups]
 
     def draw(self, s: int, wanted: Sequence[npt.NDArray[np.int64]]) -> list[Array]:
         """Draw s of some items of every group: joint where there are joint draws, independent otherwise.
@@ -131,10 +141,6 @@ class ScoringItems:
     @cached_property
     def _streams(self) -> dict[int, Array]:
         return {}
-
-
-INDEPENDENT_DRAWS = 400
-"""As many as the joint method keeps."""
 
 
 def posterior_points(mean: Array, covariance: Array, n: int = POINTS) -> Array:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.workers import Workers
-from concal.score.items import ScoringItems
+from concal.score.items import GroupItems, ScoringItems
 from concal.score.kernels.likelihoods import response_terms
 from concal.score.posterior import PERSONS
 from concal.score.rows import Answered, Index
@@ -29,7 +29,7 @@ BEYOND = 25.0
 
 @dataclass(frozen=True)
 class GroupResponses:
-    """Responses of one group of items, by examinee: item `items[which]`, encoded score y, raw score."""
+    """Responses of one group of items, by examinee: item `items[which]`, encoded score y."""
 
     start: Index
     items: Index
@@ -63,7 +63,7 @@ class Likelihood:
         for own, g, values in zip(self.groups, self.items.groups, xi, strict=True):
             par = np.ascontiguousarray(g.model.kernel_parameters(values))
 
-            def work(lo: int, own: GroupResponses = own, g=g, par: Array = par) -> None:  # type: ignore[no-untyped-def]
+            def work(lo: int, own: GroupResponses = own, g: GroupItems = g, par: Array = par) -> None:
                 hi = min(lo + PERSONS, self.n)
                 response_terms(g.model.tag, par, own.which, own.y, g.dim, theta, out, own.start, lo, hi)
 
@@ -155,6 +155,5 @@ def likelihood_estimates(likelihood: Likelihood, xi: list[Array], start: Array, 
     theta = np.where(infinite, np.sign(theta) * np.inf, theta)
     theta[empty] = np.nan
     variance = np.where(infinite | empty, np.nan, 1.0 / np.maximum(information, 1e-300))
-    covariance = variance[:, :, None] * np.eye(theta.shape[1])
-    covariance[:, ~np.eye(theta.shape[1], dtype=bool)] = 0.0
+    covariance = np.where(np.eye(theta.shape[1], dtype=bool), variance[:, :, None], 0.0)
     return Estimates(theta, covariance)

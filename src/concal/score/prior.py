@@ -1,19 +1,22 @@
 r"""Whom an examinee is taken to be one of: ability distributions on the reference metric.
 
 A period's abilities are N(0, R) on its own metric: on the reference metric they have mean B, SDs A and correlation R.
-"All periods" is the normal distribution with the mean and covariance of their mixture, each period weighted by its
-examinees. Where the bank has joint draws, every draw of the items brings its own links and with them its own priors.
+A period with groups of examinees is several such populations, each with a mean and SDs of its own. "All periods", a
+period of several groups, and a group of several periods are the normal distribution with the mean and covariance of
+their mixture, each population weighted by its examinees. Where the bank has joint draws, every draw of the items brings
+its own links and with them its own priors.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 from concal.spec import nearest
 
 Array = npt.NDArray[np.float64]
@@ -48,23 +51,35 @@ class Prior:
         return mean, covariance
 
 
+class Population(NamedTuple):
+    """Examinees of one period, or one group of them, on the period's own metric."""
+
+    period: str
+    group: str | None
+    persons: float
+    mean: Array
+    sd: Array
+
+
 @dataclass(frozen=True)
 class Abilities:
     """The bank's ability distributions on the reference metric, at the links' means and per joint draw.
 
     Attributes
     ----------
-    periods : tuple of str
-    persons : (periods,) float64
+    periods : tuple of str, groups : tuple of str or None
+        The period of every population, and the group of its examinees where the period has several.
+    persons : (populations,) float64
         Examinees behind each.
-    mean : (periods, D), covariance : (periods, D, D)
-    draw_mean : (draws, periods, D) or None, draw_covariance : (draws, periods, D, D) or None
+    mean : (populations, D), covariance : (populations, D, D)
+    draw_mean : (draws, populations, D) or None, draw_covariance : (draws, populations, D, D) or None
         The same at the links of every joint draw.
-    links : (draws, periods, D, 2) or None
+    links : (draws, populations, D, 2) or None
         (log A, B) of the joint draws.
     """
 
     periods: tuple[str, ...]
+    groups: tuple[str | None, ...]
     persons: Array
     mean: Array
     covariance: Array
@@ -74,22 +89,38 @@ class Abilities:
 
     @classmethod
     def of_links(
-        cls,
-        periods: Sequence[str],
-        persons: npt.ArrayLike,
-        correlation: Array,
-        A: Array,
-        B: Array,
-        links: Array | None = None,
+        cls, populations: Sequence[Population], correlation: Array, A: Array, B: Array, links: Array | None = None
     ) -> Abilities:
-        """From every period's correlation (periods, D, D) and link (periods, D), and the joint draws of the links."""
-        counts = np.asarray(persons, np.float64)
-        covariance = A[:, :, None] * correlation * A[:, None, :]
+        """From populations on their own metrics, each with the correlation (D, D) and link (D,) of its period.
+
+        Arrays have a row per population: correlation (populations, D, D), A and B (populations, D), and the joint
+        draws of the links (draws, populations, D, 2).
+        """
+        own_mean, own_sd = (np.stack([getattr(p, name) for p in populations]) for name in ("mean", "sd"))
+        periods, groups = tuple(p.period for p in populations), tuple(p.group for p in populations)
+        persons = np.array([p.persons for p in populations], np.float64)
+        whole = periods, groups, persons, A * own_mean + B, _scaled(correlation, A * own_sd)
         if links is None:
-            return cls(tuple(periods), counts, B, covariance)
+            return cls(*whole)
         scale = np.exp(links[..., 0])
-        drawn = scale[..., :, None] * correlation * scale[..., None, :]
-        return cls(tuple(periods), counts, B, covariance, links[..., 1], drawn, links)
+        return cls(*whole, scale * own_mean + links[..., 1], _scaled(correlation, scale * own_sd), links)
+
+    def those_named(self, name: str) -> npt.NDArray[np.bool_]:
+        """Populations of a period, or of a group of examinees in whichever periods have it, or "all"."""
+        if name == "all":
+            return np.ones(len(self.periods), dtype=bool)
+        own = self.periods if name in self.periods else self.groups
+        return np.array([given == name for given in own])
+
+    @property
+    def names(self) -> list[str]:
+        """Names of periods, then of groups of examinees."""
+        return list(dict.fromkeys([*self.periods, *(g for g in self.groups if g is not None)]))
+
+
+def _scaled(correlation: Array, sd: Array) -> Array:
+    """Covariances from correlations (..., D, D) and SDs (..., D)."""
+    return np.asarray(sd[..., :, None] * correlation * sd[..., None, :])
 
 
 @dataclass(frozen=True)
@@ -119,7 +150,7 @@ class Priors:
 def priors_of(
     wanted: Sequence[str | Prior], group: npt.NDArray[np.int32], abilities: Abilities, dimensions: Sequence[str]
 ) -> Priors:
-    """Resolve names of periods ("all" for all of them) and given distributions; `group` points into `wanted`."""
+    """Resolve names of periods or groups ("all": everybody) and given distributions; `group` points into `wanted`."""
     means, covariances, drawn, links = [], [], [], []
     for prior in wanted:
         if isinstance(prior, Prior):
@@ -146,18 +177,18 @@ def priors_of(
 
 
 def _weights(name: str, abilities: Abilities) -> Array:
-    if name == "all":
-        return np.asarray(abilities.persons / abilities.persons.sum())
-    if name not in abilities.periods:
+    own = abilities.those_named(name)
+    if not own.any():
         raise DataError(
-            f"prior: the bank has no period {name!r}{nearest(name, abilities.periods)}; name one, say 'all', or give "
-            "a distribution"
+            f"prior: the bank has no period and no group of examinees {name!r}{nearest(name, abilities.names)}; name "
+            "one, say 'all', or give a distribution"
         )
-    return np.asarray(np.array(abilities.periods) == name, dtype=np.float64)
+    weights = np.where(own, abilities.persons, 0.0)
+    return np.asarray(weights / weights.sum())
 
 
 def mixture(weights: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
-    """Mean and covariance of a mixture: weights (periods,), mean (..., periods, D), covariance (..., periods, D, D)."""
+    """Mean and covariance of a mixture: weights (n,), mean (..., n, D), covariance (..., n, D, D)."""
     centre = np.einsum("m,...mk->...k", weights, mean)
     off = mean - centre[..., None, :]
     spread = np.einsum("m,...mkl->...kl", weights, covariance + off[..., :, None] * off[..., None, :])
@@ -179,7 +210,10 @@ def _links(prior: str | Prior, abilities: Abilities) -> Array:
     S, _, D, _ = abilities.links.shape
     if isinstance(prior, Prior) or prior == "all":
         return np.zeros((S, 2 * D))
-    return np.asarray(abilities.links[:, abilities.periods.index(prior)].reshape(S, 2 * D))
+    own = np.flatnonzero(abilities.those_named(prior))
+    if len({abilities.periods[k] for k in own}) > 1:
+        return np.zeros((S, 2 * D))
+    return np.asarray(abilities.links[:, own[0]].reshape(S, 2 * D))
 
 
 def named_priors(
@@ -188,13 +222,15 @@ def named_priors(
     """Distinct names of a column and each examinee's place among them; missing or unknown names are an error."""
     lost = [p for p, name in zip(person_ids, column, strict=True) if name is None]
     if lost:
-        raise DataError(f"{len(lost)} examinees have no prior named in their column: {first_few(lost)}")
+        raise DataError(
+            f"{counted(len(lost), 'examinee')} without a prior in their column: {first_few(lost)}; fill it in"
+        )
     names = sorted(set(map(str, column)))
-    unknown = [name for name in names if name != "all" and name not in abilities.periods]
+    unknown = [name for name in names if not abilities.those_named(name).any()]
     if unknown:
         raise DataError(
-            f"{len(unknown)} priors name no period of the bank: {first_few(unknown)}; it has "
-            f"{first_few(list(abilities.periods), 12)}"
+            f"{counted(len(unknown), 'prior')} named that is no period and no group of the bank: {first_few(unknown)}; "
+            f"it has {first_few(abilities.names, 12)}"
         )
     place = {name: k for k, name in enumerate(names)}
     return names, np.array([place[str(name)] for name in column], dtype=np.int32)

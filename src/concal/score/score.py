@@ -14,7 +14,7 @@ from concal.data.read import Table
 from concal.errors import DataError
 from concal.score.covariates import covariate_matrix
 from concal.score.estimate import Estimator, Level, Method
-from concal.score.items import INDEPENDENT_DRAWS, ScoringItems
+from concal.score.items import ScoringItems
 from concal.score.over_draws import Variances
 from concal.score.plausible import person_keys, plausible_values
 from concal.score.prior import Abilities, Prior, Priors, named_priors, priors_of
@@ -100,21 +100,7 @@ class ScoreOptions:
                 'take items = "mean" or "draws"'
             )
         if self.level == "draws":
-            check_draws(bank.items, self.draws, "draws")
-
-
-def check_draws(items: ScoringItems, wanted: int, what: str) -> None:
-    """Two draws at least, and not more than there are."""
-    most = items.n_joint if items.joint else INDEPENDENT_DRAWS
-    if not 2 <= wanted <= most:
-        kind = "joint draws" if items.joint else "independent draws"
-        raise DataError(f"{what} must be from 2 to {most}, the {kind} there are, not {wanted}")
-
-
-def spread_draws(items: ScoringItems, n: int) -> npt.NDArray[np.int64]:
-    """n of the draws there are, evenly spread over the chains."""
-    most = items.n_joint if items.joint else INDEPENDENT_DRAWS
-    return np.asarray(np.linspace(0, most - 1, n).round(), dtype=np.int64)
+            bank.items.spread_draws(self.draws)
 
 
 def score_examinees(bank: ScoringBank, people: Examinees, options: ScoreOptions) -> pl.DataFrame:
@@ -123,7 +109,7 @@ def score_examinees(bank: ScoringBank, people: Examinees, options: ScoreOptions)
     priors = examinee_priors(bank, people, options.prior)
     workers = Workers(options.threads)
     try:
-        draws = spread_draws(bank.items, options.draws)
+        draws = bank.items.spread_draws(options.draws) if options.level == "draws" else np.zeros(0, np.int64)
         estimator = Estimator(bank.items, priors, options.method, options.level, draws, workers)
         frames = [
             _frame(bank, people, (lo, hi), priors, estimator.estimate(part, priors.group[lo:hi]), options)
@@ -148,14 +134,13 @@ def draw_plausible_values(
 
     With `covariates` the prior is a regression on them, estimated from these examinees (`concal.score.regression`).
     """
-    check_draws(bank.items, n, "plausible values")
     if per_draw < 1:
         raise DataError(f"per_draw must be at least 1, not {per_draw}")
+    draws = np.repeat(bank.items.spread_draws(n, "plausible values"), per_draw)
     if covariates is not None and (options.prior != "all" or people.prior is not None):
         raise DataError("covariates make the prior themselves; leave the prior (and its column) out")
     X = None if covariates is None else covariate_matrix(covariates, people.person_ids, bank.spec.data.person_id)
     priors = examinee_priors(bank, people, options.prior)
-    draws = np.repeat(spread_draws(bank.items, n), per_draw)
     workers, frames = Workers(options.threads), []
     keys = person_keys(people.person_ids.to_list(), options.seed)
     try:
@@ -223,7 +208,7 @@ def _frame(
     dimensions = bank.items.dimensions
     counts = people.counts(bank.items, lo, hi)
     uses_prior = options.method in ("eap", "map")
-    level = {"mean": "mean", "soft": "soft", "draws": "joint draws" if bank.items.joint else "independent draws"}
+    level = bank.items.draws_kind if options.level == "draws" else options.level
     columns: dict[str, object] = {
         "person_id": people.person_ids[lo:hi],
         "n_responses": counts.sum(axis=1),
@@ -231,7 +216,7 @@ def _frame(
         "prior": pl.Series(priors.names if uses_prior else [None] * len(priors.names), dtype=pl.String).gather(
             priors.group[lo:hi]
         ),
-        "items": pl.repeat(level[options.level], hi - lo, dtype=pl.String, eager=True),
+        "items": pl.repeat(level, hi - lo, dtype=pl.String, eager=True),
     }
     sd = np.sqrt(np.diagonal(found.covariance, axis1=1, axis2=2))
     for k, d in enumerate(dimensions):

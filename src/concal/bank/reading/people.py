@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Literal
 
@@ -11,6 +12,7 @@ from concal.bank.exchange.scores import ScoreRequest
 from concal.bank.reading.contents import Contents
 from concal.bank.scoring import scoring_bank
 from concal.data.read import Table
+from concal.errors import DataWarning
 from concal.score.estimate import Level, Method
 from concal.score.information import Information, information
 from concal.score.prior import Prior
@@ -39,12 +41,14 @@ class People(Contents):
         unknown: Unknown = "error",
         wide: bool = False,
     ) -> pl.DataFrame:
-        """Scores of examinees on the reference metric, one row each, sorted by person_id; see `docs/scoring.md`.
+        """Scores of examinees on the reference metric, one row each, sorted by person_id.
 
         Columns: person_id, n_responses, prior, items (the level of item uncertainty; for draws whether they are joint
         or independent), then per dimension D theta_D, se_D and its parts se_measurement_D, se_items_D, se_link_D (null
         where the level does not tell), n_D, flag_D ("prior": no response, the estimate is the prior's; "no responses",
         "not finite"), correlations of the posterior, and for every reported score score_NAME and se_score_NAME.
+
+        What the reader has to say about the responses (items ignored, split, duplicated) is a `concal.DataWarning`.
 
         Parameters
         ----------
@@ -56,9 +60,10 @@ class People(Contents):
             "mean" (point parameters), "soft" (every item's likelihood averaged over its posterior; with eap),
             "draws" (one item set after the other). Default: soft with eap, mean with the others.
         prior
-            The ability distribution of a period (its name), of all periods ("all"), or a `concal.score.prior.Prior`.
+            The ability distribution of a period or of a group of examinees (its name), of all periods ("all"), or a
+            `concal.score.prior.Prior`.
         prior_column
-            A column of the responses that names each examinee's period instead.
+            A column of the responses that names each examinee's period or group instead.
         draws
             How many item sets, for items = "draws".
         period
@@ -71,7 +76,7 @@ class People(Contents):
         """
         options = ScoreOptions(method, items, prior, draws)
         request = ScoreRequest(options, wide, prior_column, unknown, period)
-        return request.table(self.scoring(joint=options.level == "draws"), responses)[0]
+        return _told(request.table(self.scoring(joint=options.level == "draws"), responses))
 
     def plausible_values(
         self,
@@ -105,7 +110,7 @@ class People(Contents):
         """
         options = ScoreOptions(prior=prior, seed=seed)
         request = ScoreRequest(options, wide, prior_column, unknown, period, n, per_draw, covariates)
-        return request.table(self.scoring(), responses)[0]
+        return _told(request.table(self.scoring(), responses))
 
     def scorer(self, *, items: Literal["mean", "soft"] = "soft", prior: str | Prior = "all") -> Scorer:
         """What scores one examinee at a time, for live use: loaded once, pinned to this version, safe in threads.
@@ -137,3 +142,11 @@ class People(Contents):
         asked = None if ids is None else [ids] if isinstance(ids, str) else list(ids)
         at = None if theta is None else list(theta)
         return information(ready.items, ready.abilities, ids=asked, theta=at, draws=draws)
+
+
+def _told(scored: tuple[pl.DataFrame, tuple[str, ...]]) -> pl.DataFrame:
+    """A table of people; what is to be told beside it is told to whoever called the method that asked."""
+    table, found = scored
+    for text in found:
+        warnings.warn(text, DataWarning, stacklevel=3)
+    return table
