@@ -87,6 +87,12 @@ def test_wide_equals_long(two_group_responses, tmp_path):
         assert read.sort("person_id", "item_id").equals(long.sort("person_id", "item_id"))
 
 
+def test_a_wide_table_read_as_long_says_how_to_read_it(tmp_path):
+    table = pl.DataFrame({"person_id": ["p", "q"], "i1": [0, 1], "i2": [1, 1]})
+    with pytest.raises(DataError, match=r"missing column 'item_id'.*a column per item.*--wide"):
+        read_responses(table)
+
+
 def test_wide_persons_without_responses_are_named(tmp_path):
     path = tmp_path / "wide.csv"
     path.write_text("id,a,b\n01,1,0\n02,,NA\n03,0,\n")

@@ -13,6 +13,7 @@ from concal.cli.outputs import output_schema
 from concal.errors import DataError
 from concal.spec import Spec
 from concal.start import look_at_files, write_start
+from concal.start.features import describe_features, terms_by_group
 
 
 def long_table(n: int = 40, seed: int = 1) -> pl.DataFrame:
@@ -174,7 +175,21 @@ def test_features_of_the_item_table_and_of_the_responses(tmp_path):
     }
     assert any("1 item of the item table without a response: 'q9'" in text for text in found.odd)
     assert found.items["item_id"].to_list() == ["q5", "q4", "q3", "q2", "q1", "q0", "q9"]
-    assert '# features = "~ n + max_points + C(domain) + C(wording)"' in found.toml
+    assert '# features = "~ n + max_points + C(domain)"' in found.toml
+
+
+def test_terms_differ_within_their_group_and_repeat_nothing():
+    items = pl.DataFrame(
+        {
+            "item_id": list("abcd"),
+            "group": ["one", "one", "two", "two"],
+            "points": [1, 1, 2, 3],
+            "marks": [1, 1, 4, 5],  # as points, under another name
+            "domain": ["x", "y", "x", "x"],
+        }
+    )
+    features = describe_features(items, ("item_id", "group"))
+    assert terms_by_group(items, features) == {"one": ["C(domain)"], "two": ["points"]}
 
 
 def test_groups_of_the_item_table_stay(tmp_path):

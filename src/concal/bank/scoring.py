@@ -28,7 +28,7 @@ def scoring_bank(version: Contents, *, joint: bool) -> ScoringBank:
     """Read a version for scoring; without `joint` the (large) joint draws are left out."""
     consensus = version.consensus(joint=joint)
     spec = version.spec
-    items = ScoringItems.of(consensus, spec.consensus.seed)
+    items = ScoringItems.of(consensus, spec.consensus.seed, version.max_scores())
     return ScoringBank(items, period_abilities(version, consensus, joint=joint), spec, split_items(version))
 
 

@@ -19,6 +19,7 @@ from concal.calibrate.sweep import NEWTON_START, Sweep
 from concal.calibrate.targets import Reached
 from concal.calibrate.trace import Trace
 from concal.calibrate.workers import Workers
+from concal.compiler import compile_seconds
 from concal.spec import CalibrationSpec
 
 WARMUP = 120
@@ -99,6 +100,7 @@ class Sampler:
 
     def _run(self, checkpoint: Checkpoint | None, report: Report | None, interrupted: Callable[[], bool]) -> bool:
         started, saved, whole = time.monotonic() - self.seconds, time.monotonic(), True
+        compiled = compile_seconds()
         try:
             while True:
                 limit = self._limit()
@@ -116,7 +118,7 @@ class Sampler:
                     save_checkpoint(checkpoint, self)
                     saved = time.monotonic()
                 if report is not None and (self.state.sweep % 10 == 0 or self.state.sweep < 5):
-                    report(self._progress())
+                    report(self._progress(compile_seconds() - compiled))
                 if interrupted():
                     raise KeyboardInterrupt
         except (KeyboardInterrupt, Stopped):
@@ -166,9 +168,10 @@ class Sampler:
         trace.plan_next(spec)
         return False
 
-    def _progress(self) -> Progress:
+    def _progress(self, compiling: float) -> Progress:
+        """Where the run is; seconds spent compiling say nothing about those to come."""
         sweep, trace = self.state.sweep, self.trace
-        speed = sweep / max(self.seconds, 1e-9)
+        speed = sweep / max(self.seconds - compiling, 1e-9)
         warm = sweep < self.warmup_end
         low, high = (self.warmup_end + n if n is not None else None for n in trace.forecast.range(trace.next_check))
         assert low is not None

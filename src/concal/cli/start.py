@@ -99,4 +99,5 @@ def _print(found: Start, written: list[Path], responses: Path) -> None:
     wide = " --wide" if columns.wide and found.recoded is None else ""
     typer.echo("Look at both files, then (PERIOD is a name such as 2026Q1):")
     typer.echo(f"  concal init {folder / 'bank'} --spec {written[0]}")
-    typer.echo(f"  concal add {folder / 'bank'} PERIOD {table} --items {written[1]}{wide}")
+    for command in ("check", "add"):
+        typer.echo(f"  concal {command} {folder / 'bank'} PERIOD {table} --items {written[1]}{wide}")

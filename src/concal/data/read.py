@@ -116,7 +116,7 @@ def read_responses(source: Table, *, wide: bool = False, options: DataSpec | Non
     else:
         names = {options.person_id: "person_id", options.item_id: "item_id", options.score: "score"}
         table, label = _loaded(source, True, "responses", notes)
-        check_columns(table, list(names), label)
+        check_columns(table, list(names), label, remedy=WIDE if _no_long_table(table, options) else RENAME)
         rows = table.select(pl.col(old).alias(new) for old, new in names.items())
         ids = [id_text(rows[name], label) for name in ("person_id", "item_id")]
         answers = _with_score(rows.with_columns(ids), missing=options.missing == "skip")
@@ -164,7 +164,19 @@ def _melt(table: pl.DataFrame, options: DataSpec, label: str) -> Answers:
     return answers._replace(person_groups=_person_groups(table, who, options, label))
 
 
-def check_columns(table: pl.DataFrame, columns: Sequence[str], what: str) -> None:
+RENAME = "rename it, or say in bank.toml what it is called (`concal start` does)"
+WIDE = (
+    "if it has a row per examinee and a column per item, say so (--wide, wide=True); otherwise rename the columns, or "
+    "say in bank.toml what they are called (`concal start` does)"
+)
+
+
+def _no_long_table(table: pl.DataFrame, options: DataSpec) -> bool:
+    """Neither a column of items nor one of scores: most often a wide table."""
+    return not {options.item_id, options.score} & set(table.columns)
+
+
+def check_columns(table: pl.DataFrame, columns: Sequence[str], what: str, *, remedy: str = RENAME) -> None:
     """Every column must be there, or a `DataError` names the nearest one that is."""
     lost = [name for name in columns if name not in table.columns]
     if not lost:
@@ -174,8 +186,7 @@ def check_columns(table: pl.DataFrame, columns: Sequence[str], what: str) -> Non
         near = get_close_matches(name, table.columns, n=1, cutoff=0.5)
         hints.append(f"{name!r}" + (f" (did you mean {near[0]!r}?)" if near else ""))
     raise DataError(
-        f"{what}: missing column {', '.join(hints)}; the table has {first_few(table.columns, 20)}; rename it, or say "
-        "in bank.toml what it is called (`concal start` does)"
+        f"{what}: missing column {', '.join(hints)}; the table has {first_few(table.columns, 20)}; {remedy}"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -154,8 +155,28 @@ def _returning(
 
 
 def _in_model_units(rows: pl.DataFrame, table: pl.DataFrame, spec: Spec, found: Findings) -> pl.DataFrame:
-    """Scores out of a declared maximum, in the response model's own units: score / declared * model's maximum."""
-    unit, whole = np.ones((2, table.height))  # score * unit / whole: whole numbers stay exact
+    """Scores out of a declared maximum, in the response model's own units."""
+    units = score_units(table, spec, found)
+    if (units.maximum == units.declared).all():
+        return rows
+    score = units.scores(rows["item"].to_numpy(), rows["score"].to_numpy())
+    return rows.with_columns(pl.Series("score", score))
+
+
+class ScoreUnits(NamedTuple):
+    """What every item's scores are out of, (items,): the response model's maximum, and the declared one."""
+
+    maximum: npt.NDArray[np.float64]
+    declared: npt.NDArray[np.float64]
+
+    def scores(self, item: npt.NDArray[Any], score: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Scores of items (by position) in the response model's units; whole numbers stay exact."""
+        return np.asarray(score * self.maximum[item] / self.declared[item])
+
+
+def score_units(table: pl.DataFrame, spec: Spec, found: Findings) -> ScoreUnits:
+    """From the item table's column max_score and the groups' own."""
+    units = ScoreUnits(*np.ones((2, table.height)))
     given = declared_maxima(table, Findings("said with the item table"))
     for name, group in strata(table, spec).items():
         own, model = (table["group"] == name).to_numpy(), group.response_model
@@ -168,11 +189,9 @@ def _in_model_units(rows: pl.DataFrame, table: pl.DataFrame, spec: Spec, found: 
                 f"{model.n_categories} categories: {some(ids)}; give them their own number in a column categories of "
                 "the item table"
             )
-        unit[own], whole[own] = model.max_score, np.where(np.isnan(declared), model.max_score, declared)
-    if (unit == whole).all():
-        return rows
-    item = rows["item"].to_numpy()
-    return rows.with_columns(pl.Series("score", rows["score"].to_numpy() * unit[item] / whole[item]))
+        units.maximum[own] = model.max_score
+        units.declared[own] = np.where(np.isnan(declared), model.max_score, declared)
+    return units
 
 
 def _divides(declared: npt.NDArray[np.float64], model: ResponseModel) -> npt.NDArray[np.bool_]:

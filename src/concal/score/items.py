@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 
 import numpy as np
@@ -64,15 +64,18 @@ class ScoringItems:
     item_ids : tuple of str
     seed : int
         Of independent draws, where there are no joint ones.
+    max_score : mapping of item id to number
+        What scores of an item are out of, where that was declared.
     """
 
     dimensions: tuple[str, ...]
     groups: tuple[GroupItems, ...]
     item_ids: tuple[str, ...]
     seed: int
+    max_score: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, consensus: Consensus, seed: int) -> ScoringItems:
+    def of(cls, consensus: Consensus, seed: int, max_score: Mapping[str, float] | None = None) -> ScoringItems:
         """From a bank's posterior."""
         groups: list[GroupItems] = []
         ids: list[str] = []
@@ -81,7 +84,7 @@ class ScoringItems:
             dim = consensus.dimensions.index(g.dimension)
             groups.append(GroupItems(name, dim, g.model, len(ids), g.mean, g.covariance, joint))
             ids.extend(g.item_ids)
-        return cls(tuple(consensus.dimensions), tuple(groups), tuple(ids), seed)
+        return cls(tuple(consensus.dimensions), tuple(groups), tuple(ids), seed, max_score or {})
 
     @property
     def joint(self) -> bool:
@@ -106,9 +109,11 @@ class ScoringItems:
 
     @cached_property
     def table(self) -> pl.DataFrame:
-        """item_id and group, in order."""
+        """item_id, group and max_score, in order."""
         names = [g.name for g in self.groups for _ in range(g.n_items)]
-        return pl.DataFrame({"item_id": pl.Series(self.item_ids, dtype=pl.String), "group": names})
+        ids = pl.Series("item_id", self.item_ids, dtype=pl.String)
+        points = pl.Series("max_score", [self.max_score.get(item) for item in self.item_ids], dtype=pl.Float64)
+        return pl.DataFrame([ids, pl.Series("group", names, dtype=pl.String), points])
 
     @cached_property
     def first_atom(self) -> npt.NDArray[np.int64]:

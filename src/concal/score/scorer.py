@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.workers import Workers, available_cores
+from concal.data.findings import Findings
+from concal.data.rows import score_units
 from concal.errors import DataError, counted, first_few
 from concal.score.grid import Grid, common_grid
 from concal.score.posterior import Integrand, Misfit, Moments, Target, integrate, posterior
@@ -71,6 +73,7 @@ class Scorer:
         place = {item: k for k, item in enumerate(bank.items.item_ids)}
         meant = {old: place.get(new) for old, new in bank.split.now.items()}
         self._place = {**place, **meant}  # ids of items that were split mean the item as it is now
+        self._units = score_units(bank.items.table, bank.spec, Findings("scoring"))
         self._workers = Workers(1)  # no threads of its own: calls run in the thread that makes them
         priors = priors_of([prior], np.zeros(1, np.int32), bank.abilities, bank.items.dimensions)
         self._target = Target(priors.group, priors.mean, priors.covariance, self._rows_at)
@@ -113,7 +116,7 @@ class Scorer:
                 'score with unknown = "ignore"'
             )
         item = np.fromiter(known, np.int32, len(known))
-        score = np.fromiter(known.values(), np.float64, len(known))
+        score = self._units.scores(item, np.fromiter(known.values(), np.float64, len(known)))
         self._check(item, score)
         answered = Answered(np.array([0, item.size]), item, score)
         return self._told(self._moments(answered), item, tuple(strange))

@@ -85,3 +85,15 @@ def describe_features(items: pl.DataFrame, taken: Sequence[str]) -> pl.DataFrame
             kind = str(column.dtype).split("(")[0].lower()
         rows.append((name, kind, levels, missing, term if levels > 1 and not missing else None))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
+
+
+def terms_by_group(items: pl.DataFrame, features: pl.DataFrame) -> dict[str, list[str]]:
+    """Proposed terms of every group's formula: features that differ among its items, none that repeats another."""
+    proposed = dict(features.drop_nulls("term").select("column", "term").rows())
+    found: dict[str, list[str]] = {}
+    for (name,), part in items.group_by("group", maintain_order=True):
+        columns = [n for n in proposed if part[n].n_unique() > 1]
+        codes = {n: tuple(part[n].rank("dense").to_list()) for n in columns}
+        new = [n for k, n in enumerate(columns) if codes[n] not in [codes[m] for m in columns[:k]]]
+        found[str(name)] = [proposed[n] for n in new]
+    return found

@@ -16,7 +16,7 @@ from concal.errors import ConcalError, DataError, counted, first_few
 from concal.report.write import write_whole
 from concal.spec import DataSpec, Spec
 from concal.start.columns import Columns, find_columns
-from concal.start.features import describe_features, from_responses, match_items
+from concal.start.features import describe_features, from_responses, match_items, terms_by_group
 from concal.start.scores import describe_items, kind_of, recoded, settle_kinds
 from concal.start.write import GroupDraft, draft_spec
 
@@ -109,8 +109,7 @@ def look_at_files(
     if changed is not None:
         data = {k: v for k, v in data.items() if k == "duplicates"}
     head = _head(responses, answers, columns, changed is not None)
-    terms = features["term"].drop_nulls().to_list()
-    toml = draft_spec(_title(responses), data, notes, groups, terms, head)
+    toml = draft_spec(_title(responses), data, notes, groups, terms_by_group(grouped, features), head)
     spec = Spec.parse(_parsed(toml))
     problems = _problems(changed if changed is not None else responses, grouped, spec, columns.wide and changed is None)
     return Start(

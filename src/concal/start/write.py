@@ -26,7 +26,7 @@ def draft_spec(
     data: Mapping[str, object],
     notes: Mapping[str, str],
     groups: Sequence[GroupDraft],
-    terms: Sequence[str],
+    terms: Mapping[str, Sequence[str]],
     head: Sequence[str],
 ) -> str:
     """The text of a bank.toml.
@@ -42,7 +42,7 @@ def draft_spec(
     groups
         Proposed groups.
     terms
-        Features that were found, as terms of a formula.
+        Features that were found, as terms of a formula, by group.
     head
         Lines of comment at the top.
     """
@@ -57,7 +57,7 @@ def draft_spec(
     if data:
         lines += ["", "[data]", *(_line(key, value, notes.get(key, "")) for key, value in data.items())]
     for group in groups:
-        lines += ["", *_group(group, terms)]
+        lines += ["", *_group(group, terms.get(group.name, ()))]
     lines += [
         "",
         "# [calibration], [linking] and [consensus] have defaults; `concal schema` lists every field.",

@@ -131,6 +131,16 @@ class Contents:
 
     # what was stored with the periods
 
+    def max_scores(self) -> dict[str, float]:
+        """What scores of items are out of, where an item table said so; the newest one counts."""
+        found: dict[str, float] = {}
+        for name in self.period_names:
+            table = self._periods.listed(name)
+            if "max_score" in table.columns:
+                declared = table.select("item_id", pl.col("max_score").cast(pl.Float64)).drop_nulls()
+                found |= dict(declared.rows())
+        return found
+
     def meanings(self, period: str) -> dict[str, str]:
         """Items of the bank that ids mean in a period, where they were split; for ids of its own its data decide."""
         adjustment = self._periods.adjustment(period)

@@ -209,13 +209,16 @@ def _converged_items(calibration: Calibration, spec: Spec) -> npt.NDArray[np.boo
 
 
 def _listed_items(calibration: Calibration, spec: Spec, items: Table | None) -> pl.DataFrame:
-    """Items of the item table with the columns the formulas read; without a table, the calibrated items."""
+    """Items of the item table with what their scores are out of and the columns the formulas read.
+
+    Without a table, the calibrated items.
+    """
     if items is None:
         return _answered_items(calibration, spec).select("item_id", "group")
     found = Findings("items")
     table = read_items(items, spec, found)
     found.stop_if_bad()
-    named = {name for group in spec.groups.values() for name in parse_formula(group.features).columns}
+    named = {name for group in spec.groups.values() for name in parse_formula(group.features).columns} | {"max_score"}
     table = table.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
     kept = [c for c, kind in table.schema.items() if c in named and (kind in _PLAIN or kind.is_numeric())]
     return table.select("item_id", "group", *(c for c in kept if c not in ("item_id", "group")))
