@@ -1,12 +1,12 @@
 """Do intervals of scores hold the true ability? Simulated programmes, banks calibrated from their data.
 
-    python benchmarks/score_coverage.py [--programmes 12] [--first 0]
+    python benchmarks/score_coverage.py [--programmes 12] [--first 0] [--banks young old] [--to rows.csv]
 
 Every programme has its own items, two periods with different ability distributions and random tests of 30 items. A
 young bank is calibrated from so few examinees that an item has 20 responses (10 a period), an old one from ten times as
 many. 2,000 other examinees of the second period are scored with either; their prior is that period's. An interval is
 estimate -+ z SE. The truth comes from the simulation, never from the bank. Beside each share: its standard error over
-programmes.
+programmes. Programmes of several runs, of either bank, are put together in the file of `--to`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,7 +37,7 @@ def some(frame: pl.DataFrame, first: int, n: int) -> pl.DataFrame:
     return frame[LENGTH * first : LENGTH * (first + n)]
 
 
-def programme_rows(seed: int) -> list[dict[str, object]]:
+def programme_rows(seed: int, banks: Sequence[str]) -> list[dict[str, object]]:
     """Coverage of one programme, a row per bank and level."""
     made = simulate_programme(
         SPEC, periods=2, items=ITEMS, examinees=max(BANKS.values()) + SCORED, responses_per_examinee=LENGTH, seed=seed,
@@ -45,7 +46,8 @@ def programme_rows(seed: int) -> list[dict[str, object]]:
     people = some(made.responses["2026Q2"], max(BANKS.values()), SCORED)
     truth = made.truth.abilities.filter(period="2026Q2").select("person_id", truth="ability")
     rows: list[dict[str, object]] = []
-    for age, n in BANKS.items():
+    for age in banks:
+        n = BANKS[age]
         with tempfile.TemporaryDirectory() as folder:
             bank = concal.Bank.create(Path(folder) / "bank", SPEC)
             for period, frame in made.responses.items():
@@ -70,24 +72,26 @@ def main() -> None:
     parser.add_argument("--programmes", type=int, default=12)
     parser.add_argument("--first", type=int, default=0, help="number of the first one")
     parser.add_argument("--to", type=Path, help="add the rows to this CSV file and show what is in it")
+    parser.add_argument("--banks", nargs="+", choices=BANKS, default=list(BANKS))
     given = parser.parse_args()
     rows: list[dict[str, object]] = []
     if given.to is not None and given.to.exists():
         rows = pl.read_csv(given.to).to_dicts()
     for seed in range(given.first, given.first + given.programmes):
         start = time.perf_counter()
-        rows += programme_rows(seed)
+        rows += programme_rows(seed, given.banks)
         print(f"programme {seed}: {time.perf_counter() - start:.0f} s", flush=True)
         if given.to is not None:
             pl.DataFrame(rows, infer_schema_length=None).write_csv(given.to)
     table = pl.DataFrame(rows, infer_schema_length=None)
-    n = table["programme"].n_unique()
-    for age in BANKS:
+    for age in table["bank"].unique(maintain_order=True):
+        n = table.filter(bank=age)["programme"].n_unique()
+        print(f"{age} bank, {n} programmes")
         for level in LEVELS:
             own = table.filter(bank=age, items=level)
             cover = {name: own[f"cover{name}"].to_numpy() for name in Z}
             shown = [f"{name} % {c.mean():.3f} ({c.std() / np.sqrt(max(n - 1, 1)):.3f})" for name, c in cover.items()]
-            print(f"{age}, {level}: {', '.join(shown)}; RMSE {own['rmse'].mean():.3f}, SE {own['se'].mean():.3f}")
+            print(f"  {level}: {', '.join(shown)}; RMSE {own['rmse'].mean():.3f}, SE {own['se'].mean():.3f}")
         parts = table.filter(bank=age, items="draws").select(pl.col("^share_.*$").mean()).row(0)
         print(f"  variance: measurement {parts[0]:.3f}, items {parts[1]:.3f}, link {parts[2]:.3f}")
 

@@ -5,7 +5,7 @@ import pytest
 from worlds import MODELS, brute_force, make_bank, people, simulate
 
 from concal.calibrate.workers import Workers
-from concal.score import posterior
+from concal.score import posterior, stages
 from concal.score.estimate import Estimator
 from concal.score.grid import as_blocks, common_grid
 from concal.score.items import posterior_points
@@ -94,12 +94,12 @@ def test_examinees_beyond_the_grid():
 
 def test_many_examinees_beyond_the_grid_share_a_wider_one(monkeypatch):
     grids = []
-    whole = posterior.integrate
-    monkeypatch.setattr(posterior, "integrate", lambda *a: grids.append((a[1].n_persons, a[3].grid)) or whole(*a))
+    whole = stages.integrate
+    monkeypatch.setattr(stages, "integrate", lambda *a: grids.append((a[1].n_persons, a[3].grid)) or whole(*a))
     bank = make_bank([("2pl", None)], n_items=300)
-    _, answered = simulate(bank, 2 * posterior.FEW, 300, theta=np.full((2 * posterior.FEW, 1), 5.0))
+    _, answered = simulate(bank, 2 * stages.FEW, 300, theta=np.full((2 * stages.FEW, 1), 5.0))
     found = score_examinees(bank, people(answered), ScoreOptions(items="mean", prior=Prior([0.0], [[0.09]])))
-    assert min(n for n, _ in grids) > posterior.FEW
+    assert min(n for n, _ in grids) > stages.FEW
     first, second = grids[0][1], grids[1][1]
     np.testing.assert_allclose(second.spacing, first.spacing)
     for p in (0, 50, 99):
@@ -108,6 +108,27 @@ def test_many_examinees_beyond_the_grid_share_a_wider_one(monkeypatch):
         )
         assert found["theta_dim0"][p] == pytest.approx(mean[0], abs=1e-6)
         assert found["se_dim0"][p] == pytest.approx(np.sqrt(covariance[0, 0]), abs=1e-6)
+
+
+@pytest.mark.parametrize("per_group", [5, 60])
+def test_later_sets_start_where_the_first_one_ended(per_group, monkeypatch):
+    """Short and long tests: what is remembered of the grids changes the work and not the numbers."""
+    bank = make_bank([("2pl", None), ("grm", 3)], n_items=80, dimensions=2, sd=0.5, n_draws=4)
+    _, answered = simulate(bank, 200, per_group)
+    priors, workers = examinee_priors(bank, people(answered), "P1"), Workers(1)
+    estimator = Estimator(bank.items, priors, "eap", "draws", np.arange(4), workers)
+    rows, seen = LikelihoodRows.of(bank.items, answered), []
+    whole = stages.integrate
+    monkeypatch.setattr(stages, "integrate", lambda *a: seen.append(a[1].n_persons) or whole(*a))
+    posteriors = stages.Posteriors(bank.items, rows, answered, estimator.grid, workers)
+    for s, target in enumerate(estimator.targets(priors.group)):
+        seen.clear()
+        found = posteriors.at(target)
+        work = sum(n for n in seen if n > 1)
+        alone = stages.posterior(bank.items, rows, answered, target, estimator.grid, workers)
+        np.testing.assert_allclose(found.mean, alone.mean, atol=1e-7)
+        np.testing.assert_allclose(found.covariance, alone.covariance, atol=1e-7)
+        assert (work > 200) == (s == 0 and per_group == 60)  # the first one alone tries a coarser grid in vain
 
 
 def test_compiled_likelihoods():

@@ -9,10 +9,10 @@ from concal.calibrate.workers import Workers
 from concal.errors import DataError
 from concal.score.covariates import covariate_matrix
 from concal.score.pool import pool, regression_of
-from concal.score.posterior import posterior
 from concal.score.regression import Regression, draw_regression
 from concal.score.rows import LikelihoodRows
 from concal.score.score import ScoreOptions, draw_plausible_values
+from concal.score.stages import posterior
 
 
 def test_a_tilted_prior_is_a_prior_with_another_mean():

@@ -17,10 +17,11 @@ from concal.score.kernels.nodes import peaks
 from concal.score.metric import draw_metrics, regressors
 from concal.score.modes import Estimates, Likelihood, likelihood_estimates, map_estimates
 from concal.score.over_draws import Variances, over_draws, variance
-from concal.score.posterior import PERSONS, Target, Windows, posterior
+from concal.score.posterior import PERSONS, Target
 from concal.score.prior import Priors
 from concal.score.rows import Answered, LikelihoodRows
 from concal.score.soft import SoftTables
+from concal.score.stages import Posteriors
 
 Array = npt.NDArray[np.float64]
 Method = Literal["eap", "map", "ml", "wle"]
@@ -110,11 +111,10 @@ class Estimator:
         return Target(group, mean, covariance, rows_at)
 
     def _integrals(self, answered: Answered, group: npt.NDArray[np.int32]) -> Iterator[Estimates]:
-        rows, windows = LikelihoodRows.of(self.items, answered), None
+        rows = LikelihoodRows.of(self.items, answered)
+        posteriors = Posteriors(self.items, rows, answered, self.grid, self.workers)
         for target in self.targets(group):
-            found = posterior(self.items, rows, answered, target, self.grid, self.workers, windows)
-            if windows is None and self.level == "draws":
-                windows = Windows.around(found, self.grid)
+            found = posteriors.at(target, last=self.level != "draws")
             yield Estimates(found.mean, found.covariance)
 
     def _modes(self, answered: Answered, group: npt.NDArray[np.int32]) -> Iterator[Estimates]:

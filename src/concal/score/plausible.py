@@ -21,8 +21,9 @@ from scipy.special import ndtri
 from concal.score.estimate import Estimator
 from concal.score.grid import Grid
 from concal.score.kernels.nodes import pick
-from concal.score.posterior import PERSONS, Misfit, Target, posterior
+from concal.score.posterior import PERSONS, Misfit, Target
 from concal.score.rows import Answered, LikelihoodRows
+from concal.score.stages import posterior
 
 Array = npt.NDArray[np.float64]
 Keys = npt.NDArray[np.uint64]

@@ -1,9 +1,8 @@
-r"""Posterior moments of abilities by quadrature.
+r"""Posterior moments of abilities by quadrature on one grid.
 
 .. math:: p(\theta_i | y_i) \propto N(\theta; \mu, R) \prod_j P_j(y_{ij} | \theta)
 
-Everyone is integrated on the common grid first. Examinees whose posterior is narrower than its spacing, or beyond its
-ends, are integrated again on finer or wider ones, and the last few on grids of their own that follow what was found.
+Which grid serves whom is the business of `concal.score.stages`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ import numpy.typing as npt
 from concal.calibrate.kernels import LANES
 from concal.calibrate.workers import Workers
 from concal.score.grid import Grid, as_blocks
-from concal.score.items import ScoringItems
 from concal.score.kernels.posterior import moments
 from concal.score.kernels.sets import misfit
 from concal.score.rows import Answered, Index, LikelihoodRows
@@ -25,13 +23,8 @@ from concal.score.rows import Answered, Index, LikelihoodRows
 Array = npt.NDArray[np.float64]
 PERSONS = 256
 """Examinees a thread takes at a time."""
-FEW = 50
-"""So many examinees are integrated on grids of their own; more than that on a finer or wider common one first."""
-OWN_NODES, OWN_REACH = 40, 8.0
-"""Grids of one's own: spacing .4 posterior SDs, eight of them to either side."""
 AROUND = 6.5
 """Posterior SDs to either side of the mean that later draws of the items look at first."""
-ROUNDS = 12
 
 
 @dataclass(frozen=True)
@@ -180,54 +173,3 @@ class Target:
         """What is integrated on a common grid."""
         prior = self.mean, self.covariance
         return Integrand(grid, self.rows_at(rows, grid.nodes[0]), grid.weights(*prior), grid.margins(*prior))
-
-
-def posterior(
-    items: ScoringItems,
-    rows: LikelihoodRows,
-    answered: Answered,
-    target: Target,
-    grid: Grid,
-    workers: Workers,
-    windows: Windows | None = None,
-) -> Moments:
-    """Moments of all examinees: on the common grid, on finer or wider ones, and the last few on grids of their own."""
-    found = integrate(rows, answered, target, target.on(grid, rows), workers, windows)
-    bad = Misfit.of(found, grid)
-    left = np.flatnonzero(bad.any)
-    while left.size > FEW:
-        # a posterior at the edge may look narrow because the edge cuts it: first wider, then finer
-        next_grid = grid.wider() if bad.short.sum() > FEW else grid.finer()
-        if next_grid is None:
-            break
-        grid, some = next_grid, answered.of(left)
-        part, own = LikelihoodRows.of(items, some), target.of(left)
-        better = integrate(part, some, own, own.on(grid, part), workers)
-        found.put(left, better)
-        bad = Misfit.of(better, grid)
-        left = left[bad.any]
-    for person in left:
-        found.put(np.array([person]), _own_grid(items, answered, target, found, int(person), workers))
-    return found
-
-
-def _own_grid(
-    items: ScoringItems, answered: Answered, target: Target, found: Moments, person: int, workers: Workers
-) -> Moments:
-    """One examinee on a grid that follows the posterior: eight SDs to either side of the mean found last."""
-    one = answered.of(np.array([person]))
-    rows, g = LikelihoodRows.of(items, one), target.group[person : person + 1]
-    own = target.of(np.array([person]))
-    own = replace(own, group=np.zeros(1, np.int32), mean=target.mean[g], covariance=target.covariance[g])
-    prior_sd = np.sqrt(np.diagonal(own.covariance[0]))
-    centre, sd = found.mean[person], np.sqrt(np.maximum(found.variance[person], (1e-4 * prior_sd) ** 2))
-    for _ in range(ROUNDS):
-        nodes = np.linspace(centre - OWN_REACH * sd, centre + OWN_REACH * sd, OWN_NODES, axis=1)
-        grid = Grid.of_nodes(nodes[None])
-        better = integrate(rows, one, own, own.on(grid, rows), workers)
-        if not Misfit.of(better, grid).any[0]:
-            break
-        centre = better.mean[0]
-        # at an edge the SD found is too small, on a coarse grid too large or zero
-        sd = np.clip(np.sqrt(np.maximum(better.variance[0], 0.0)), 0.1 * sd, 2.0 * sd)
-    return better

@@ -24,8 +24,9 @@ import numpy.typing as npt
 from concal.score.estimate import Estimator
 from concal.score.grid import Grid, common_grid
 from concal.score.plausible import Keys, draw_abilities
-from concal.score.posterior import Target, posterior
+from concal.score.posterior import Target
 from concal.score.rows import Answered, LikelihoodRows
+from concal.score.stages import posterior
 
 Array = npt.NDArray[np.float64]
 ROUNDS, TOLERANCE = 200, 1e-4

@@ -14,11 +14,12 @@ from concal.data.findings import Findings
 from concal.data.rows import score_units
 from concal.errors import DataError, counted, first_few
 from concal.score.grid import Grid, common_grid
-from concal.score.posterior import Integrand, Misfit, Moments, Target, integrate, posterior
+from concal.score.posterior import Integrand, Misfit, Moments, Target, integrate
 from concal.score.prior import Prior, priors_of
 from concal.score.reporting import reported_scores
 from concal.score.rows import Answered, LikelihoodRows, atom_rows
 from concal.score.score import ScoringBank
+from concal.score.stages import posterior
 
 Array = npt.NDArray[np.float64]
 
