@@ -187,17 +187,19 @@ def judge(result: dict[str, Any], old: dict[str, Any], new: dict[str, Any]) -> s
 
 
 def kills(folder: Path, place: Place, n: int, seed: int) -> dict[str, Any]:
-    """Kill -9 at random moments."""
+    """Kill -9 at random moments, until n updates were killed; how long one lasts is learnt from those that were not."""
     base, old, new, seconds = template(folder, place)
     rng = random.Random(seed)
-    counts = {"old": 0, "new": 0, "mixed": 0, "killed": 0, "left_in_data": 0}
-    for k in range(1, n + 1):
-        path = fresh(base, place, k)
+    counts = {"old": 0, "new": 0, "mixed": 0, "killed": 0, "survived": 0, "left_in_data": 0}
+    while counts["killed"] < n:
+        path = fresh(base, place, counts["killed"] + counts["survived"] + 1)
         pid, pipe = forked(lambda path=path: add(path, 2))  # type: ignore[misc]
-        time.sleep(rng.uniform(0.0, 1.05 * seconds))
+        time.sleep(rng.uniform(0.0, seconds))
         os.kill(pid, signal.SIGKILL)
         os.close(pipe)
-        counts["killed"] += os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        killed = os.WIFSIGNALED(os.waitpid(pid, 0)[1])
+        counts["killed" if killed else "survived"] += 1
+        seconds *= 1.02 if killed else 0.9
         result = finish(*forked(lambda path=path: after_kill(path)))  # type: ignore[misc]
         counts[judge(result, old, new)] += 1
         counts["left_in_data"] += bool(result["first"]["unknown"])

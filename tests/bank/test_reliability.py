@@ -36,14 +36,16 @@ def drill(*arguments: object) -> dict[str, Any]:
 def test_killed_updates_leave_the_old_or_the_new_state(drilled: Place, tmp_path: Path) -> None:
     n = 15 if drilled.is_folder else 3
     result = drill("kills", tmp_path, drilled.root, n, 1)
-    assert result["old"] + result["new"] == n
+    assert result["killed"] == n
+    assert result["mixed"] == 0
 
 
 @pytest.mark.slow
 def test_hundreds_of_killed_updates(drilled: Place, tmp_path: Path) -> None:
     n = 300 if drilled.is_folder else 100
     result = drill("kills", tmp_path, drilled.root, n, 2)
-    assert result["old"] + result["new"] == n
+    assert result["killed"] == n
+    assert result["mixed"] == 0
     assert result["old"] > n / 3
     print(result)
 
