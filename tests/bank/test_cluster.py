@@ -285,7 +285,7 @@ def test_shards_on_a_cluster_are_the_same_to_the_bit(tmp_path: Path, client: Any
     responses, items = test_shards.tables(test_shards.simulated()[0])
     banks = [Bank.create(tmp_path / name, test_shards.SPEC) for name in ("here", "there")]
     for bank, cluster in zip(banks, (None, client), strict=True):
-        bank.add("Q1", responses, items, shards=2, accept_unconverged=True, cluster=cluster)
+        bank.add("Q1", responses, items, shards=2, cluster=cluster)
         assert list(bank._store.work.iterdir()) == []
     equal_banks(*banks)
 
