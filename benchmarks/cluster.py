@@ -1,30 +1,34 @@
-"""What a cluster costs beside its tasks: a backlog on worker processes against the sum of its calibrations.
+"""What a cluster costs beside its tasks: calibrations on worker processes against the same ones done in this process.
 
-    python benchmarks/cluster.py --responses 1000000 --periods 2 --workers 1
+    python benchmarks/cluster.py --responses 1000000 --periods 2 --max-sweeps 300
 
-Simulates periods, calibrates them as jobs on worker processes, and prints the seconds from submitting to having the
-finished tables here, the seconds the engine says it sampled, and their ratio. With one worker of as many threads as the
-machine has cores, what is over 1 is the cost of jobs: writing and reading the data, the tables, the scheduler.
+Simulates periods and calibrates each twice, with as many threads: in this process, one after the other, as `concal add`
+does it, to the finished tables; and as jobs of a cluster on this machine, from submitting to having the tables here.
+`ratio` is the seconds of the cluster times its workers over the sum of the tasks, `cpu_ratio` the same in CPU seconds
+of all processes, which does not depend on what else the machine does. Either side begins with nothing loaded. The draws
+of both are compared.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 
 from concal.bank.bank import Bank
+from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.bank.update.cluster import check_workers, run_jobs
-from concal.bank.update.job import write_job
+from concal.bank.update.calibrating import calibrate_on_shelf, engine
+from concal.bank.update.cluster import Task, calibrate_there, connected
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf
+from concal.calibrate.fingerprint import fingerprint
 from concal.data.period import GroupData, PeriodData
 from concal.response import make_model
 from concal.spec import Spec
@@ -48,6 +52,44 @@ def simulate(period: str, responses: int, seed: int) -> PeriodData:
     return PeriodData(period, ("ability",), persons, {"g": group}, (period,), np.zeros(examinees, np.int32))
 
 
+def task_of(store: Store, data: PeriodData, spec: Spec) -> Task:
+    """A period's calibration and its shelf."""
+    return Task(Shelf(store, data.period, fingerprint(data, spec, 1)), data, spec, 1)
+
+
+def draws_of(task: Task) -> np.ndarray:
+    """From the finished tables."""
+    files = task.shelf.finished()
+    assert files is not None
+    return read_calibration(task.shelf.reader(files)).groups["g"].xi
+
+
+def alone(store: Store, periods: list[PeriodData], spec: Spec) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The tasks in this process, one after the other."""
+    seconds, cpu, draws = [], time.process_time(), []
+    for data in periods:
+        start = time.perf_counter()
+        task = task_of(store, data, spec)
+        calibrate_on_shelf(store, task.shelf, engine(), data, spec, 1, progress=None)
+        seconds.append(time.perf_counter() - start)
+        draws.append(draws_of(task))
+    return {"task_seconds": [round(s, 2) for s in seconds], "task_cpu": time.process_time() - cpu}, draws
+
+
+def on_workers(
+    client: Any, store: Store, periods: list[PeriodData], spec: Spec
+) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """The same as jobs; the workers have loaded nothing of concal before."""
+    before = sum(client.run(time.process_time).values())
+    start, cpu = time.perf_counter(), time.process_time()
+    with connected(client, store):
+        tasks = {data.period: task_of(store, data, spec) for data in periods}
+        calibrate_there(client, store, tasks, Clock(None))
+    wall, cpu = time.perf_counter() - start, time.process_time() - cpu
+    cpu += sum(client.run(time.process_time).values()) - before
+    return {"cluster_seconds": round(wall, 2), "cluster_cpu": cpu}, [draws_of(task) for task in tasks.values()]
+
+
 def main() -> None:
     """Run one backlog."""
     import distributed
@@ -56,41 +98,30 @@ def main() -> None:
     parser.add_argument("--responses", type=int, default=1_000_000, help="Per period.")
     parser.add_argument("--periods", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="Of a task, on either side.")
+    parser.add_argument("--max-sweeps", type=int, default=300, help="On either side.")
     given = parser.parse_args()
-    content = {"bank": {"dimensions": ["ability"]}, "groups": {"g": {"model": "2pl", "dimension": "ability"}}}
+    content: dict[str, Any] = {"bank": {"dimensions": ["ability"]}}
+    content["groups"] = {"g": {"model": "2pl", "dimension": "ability"}}
+    content["calibration"] = {"max_sweeps": given.max_sweeps, "threads": given.threads}
     spec = Spec.parse(content)
-    threads = max(1, (os.cpu_count() or 1) // given.workers)
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        distributed.LocalCluster(
-            n_workers=given.workers, threads_per_worker=threads, processes=True, dashboard_address=None
-        ) as local,
-        distributed.Client(local) as client,
-    ):
-        store = Bank.create(Path(folder) / "bank", spec)._store
-        data = [simulate(f"P{k}", given.responses, k) for k in range(given.periods)]
-        check_workers(client, store)
-        start = time.perf_counter()
-        jobs = {d.period: write_job(store, d, spec, 1) for d in data}
-        run_jobs(client, store, jobs, Clock(None))
-        wall = time.perf_counter() - start
-        sampling = []
-        for period, name in jobs.items():
-            shelf = Shelf(store, period, name.removeprefix("job-"))
-            files = shelf.finished()
-            assert files is not None
-            sampling.append(read_calibration(shelf.reader(files)).convergence.seconds)
-            shelf.release()
-        found = {
-            "responses": given.responses,
-            "periods": given.periods,
-            "workers": given.workers,
-            "threads": threads,
-            "wall_seconds": round(wall, 2),
-            "sampling_seconds": [round(s, 2) for s in sampling],
-            "ratio": round(wall * given.workers / sum(sampling), 3),
-        }
-        print(json.dumps(found))
+    periods = [simulate(f"P{k}", given.responses, k) for k in range(given.periods)]
+    with tempfile.TemporaryDirectory() as folder:
+        one, here = alone(Bank.create(Path(folder) / "alone", spec)._store, periods, spec)
+        print(json.dumps(one), flush=True)
+        with (
+            distributed.LocalCluster(
+                n_workers=given.workers, threads_per_worker=given.threads, processes=True, dashboard_address=None
+            ) as local,
+            distributed.Client(local) as client,
+        ):
+            two, there = on_workers(client, Bank.create(Path(folder) / "cluster", spec)._store, periods, spec)
+    assert all((mine == theirs).all() for mine, theirs in zip(here, there, strict=True)), "the same to the bit"
+    ratios = {
+        "ratio": round(two["cluster_seconds"] * given.workers / sum(one["task_seconds"]), 3),
+        "cpu_ratio": round(two["cluster_cpu"] / one["task_cpu"], 3),
+    }
+    print(json.dumps({**vars(given), **one, **two, **ratios}))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from concal.spec import Spec
 
 DESIGNS = {
     "dense": {"items": 200, "examinees": 4000, "per_examinee": 30},
-    "sparse": {"items": 1500, "examinees": 4000, "per_examinee": 24},
+    "sparse": {"items": 1500, "examinees": 6000, "per_examinee": 24},
     "tiny": {"items": 60, "examinees": 1600, "per_examinee": 15},
 }
 
