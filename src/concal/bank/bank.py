@@ -19,7 +19,7 @@ from concal.bank.update import add, change, decide
 from concal.bank.update.backfill import Row, backfill, read_backlog
 from concal.bank.update.calibrating import Calibrator
 from concal.bank.update.check import check
-from concal.bank.update.cluster import Cluster
+from concal.bank.update.cluster import Cluster, reached
 from concal.bank.update.link_periods import Made
 from concal.bank.update.progress import Progress, Update
 from concal.bank.update.reporting import Rules, set_reporting
@@ -142,26 +142,27 @@ class Bank(Version):
         max_sweeps
             Another limit than ``calibration.max_sweeps``, for this run.
         """
-        done = add.add(
-            self._store,
-            self.spec,
-            period,
-            responses,
-            items,
-            spec=spec,
-            wide=wide,
-            replace=replace,
-            keep_responses=keep_responses,
-            seed=seed,
-            reason=reason,
-            resume=resume,
-            progress=progress,
-            calibrator=calibrator,
-            cluster=cluster,
-            shards=shards,
-            accept_unconverged=accept_unconverged,
-            max_sweeps=max_sweeps,
-        )
+        with reached(cluster, self._store) as client:
+            done = add.add(
+                self._store,
+                self.spec,
+                period,
+                responses,
+                items,
+                spec=spec,
+                wide=wide,
+                replace=replace,
+                keep_responses=keep_responses,
+                seed=seed,
+                reason=reason,
+                resume=resume,
+                progress=progress,
+                calibrator=calibrator,
+                cluster=client,
+                shards=shards,
+                accept_unconverged=accept_unconverged,
+                max_sweeps=max_sweeps,
+            )
         return self._moved(done)
 
     def check(
@@ -196,6 +197,7 @@ class Bank(Version):
         reason: str = "",
         progress: Progress | None = None,
         accept_unconverged: bool = False,
+        max_sweeps: int | None = None,
         cluster: Cluster | None = None,
     ) -> list[Update]:
         """Add a backlog of periods in order; with a cluster they are calibrated side by side first.
@@ -206,11 +208,11 @@ class Bank(Version):
         ----------
         manifest
             CSV with a line per period: period, responses, items (paths relative to the manifest).
-        keep_responses, reason, progress, accept_unconverged, cluster
+        keep_responses, reason, progress, accept_unconverged, max_sweeps, cluster
             As in `add`.
         """
 
-        def one(row: Row, links: Made) -> Update:
+        def one(row: Row, links: Made, client: Cluster | None) -> Update:
             done = add.add(
                 self._store,
                 self.spec,
@@ -226,14 +228,16 @@ class Bank(Version):
                 resume=True,
                 progress=progress,
                 calibrator=None,
-                cluster=cluster,
+                cluster=client,
                 accept_unconverged=accept_unconverged,
-                max_sweeps=None,
+                max_sweeps=max_sweeps,
                 links=links,
             )
             return self._moved(done)
 
-        return backfill(self._store, read_backlog(manifest), one, cluster=cluster, progress=progress)
+        return backfill(
+            self._store, read_backlog(manifest), one, cluster=cluster, progress=progress, max_sweeps=max_sweeps
+        )
 
     def add_calibration(
         self,

@@ -23,6 +23,10 @@ AtOption = Annotated[
 ]
 PeriodArgument = Annotated[str, typer.Argument(metavar="PERIOD", help="Name of the period, e.g. 2026Q1.")]
 ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
+MaxSweepsOption = Annotated[
+    int | None,
+    typer.Option("--max-sweeps", min=100, help="Another limit than calibration.max_sweeps, for this run."),
+]
 SchedulerOption = Annotated[
     str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster of this scheduler.")
 ]
@@ -110,10 +114,7 @@ def add(
     shards: Annotated[
         int | None, typer.Option("--shards", metavar="N", min=1, help="Calibrate N shards of examinees; see the guide.")
     ] = None,
-    max_sweeps: Annotated[
-        int | None,
-        typer.Option("--max-sweeps", min=100, help="Another limit than calibration.max_sweeps, for this run."),
-    ] = None,
+    max_sweeps: MaxSweepsOption = None,
     accept_unconverged: AcceptOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -7,7 +7,15 @@ from typing import Annotated
 
 import typer
 
-from concal.cli.bank import AcceptOption, BankArgument, ReasonOption, SchedulerOption, tell, update_data
+from concal.cli.bank import (
+    AcceptOption,
+    BankArgument,
+    MaxSweepsOption,
+    ReasonOption,
+    SchedulerOption,
+    tell,
+    update_data,
+)
 from concal.cli.progress import shown_progress
 from concal.cli.show import JsonOption, print_json
 
@@ -28,12 +36,14 @@ def backfill(
     ] = True,
     reason: ReasonOption = "",
     accept_unconverged: AcceptOption = False,
+    max_sweeps: MaxSweepsOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Add a backlog of periods in order; with --scheduler they are calibrated side by side on a Dask cluster.
 
     Periods that are in the bank already are left alone: after an interruption give the same command again. It stops at
-    a period whose chains have not converged; those before it are in the bank.
+    a period whose chains have not converged; those before it are in the bank, and with a larger --max-sweeps it goes on
+    from there.
 
     Example: concal backfill bank backlog.csv --scheduler tcp://10.0.0.1:8786
     """
@@ -48,6 +58,7 @@ def backfill(
             reason=reason,
             progress=report,
             accept_unconverged=accept_unconverged,
+            max_sweeps=max_sweeps,
             cluster=scheduler,
         )
     if as_json:

@@ -16,7 +16,7 @@ from concal.bank.store.manifest import FileEntry
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
 from concal.bank.update.calibrating import Calibrator, calibrate_on_shelf, engine
-from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected
+from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected, reached
 from concal.bank.update.progress import Clock, Progress
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint, drop_tables
@@ -159,8 +159,9 @@ def evaluate_bank(
     say(
         f"pooled fit of {data.n_responses:,} responses of {data.person_ids.len():,} examinees in {len(periods)} periods"
     )
-    consensuses, failed = _consensuses(bank, methods)  # before the fit, which is expensive
-    pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), calibrator or engine(), cluster)
+    with reached(cluster, Store.open(bank.path)) as client:  # what may be refused comes before the fit
+        consensuses, failed = _consensuses(bank, methods)
+        pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), calibrator or engine(), client)
     calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
     found = []
     for method, consensus in consensuses.items():

@@ -23,7 +23,7 @@ from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import ShardedRun, with_shards
 from concal.bank.update.shelf import Shelf
-from concal.bank.update.spec import merge_specs
+from concal.bank.update.spec import merge_specs, with_sweeps
 from concal.bank.update.travel import TravellingCheckpoint
 from concal.calibrate.fingerprint import fingerprint
 from concal.calibrate.known import guide_period
@@ -72,7 +72,7 @@ def add(
     shelf = Shelf(store, period, fingerprint(data, used, seed, run))
     if used.calibration.shards > 1:
         run, cluster = ShardedRun(store, run, clock, cluster), None
-    limited = _within(used, max_sweeps)
+    limited = with_sweeps(used, max_sweeps)
     try:
         with clock.stage("calibrate"):
             files = finished_tables(shelf, limited.calibration) if resume else None
@@ -196,11 +196,3 @@ def _known(store: Store, head: Snapshot, data: PeriodData) -> dict[str, GroupCon
     ids = [item for group in data.groups.values() for item in group.item_ids]
     by = Acts(head.acts, head.ordered_periods()).with_period(data.period).adjustment(data.period, ids)
     return {name: changed(g, item_ids=tuple(by.stored(i) or "" for i in g.item_ids)) for name, g in known.items()}
-
-
-def _within(spec: Spec, max_sweeps: int | None) -> Spec:
-    """The spec with another limit of sweeps, for this run alone."""
-    if max_sweeps is None:
-        return spec
-    content = spec.model_dump()
-    return Spec.parse({**content, "calibration": {**content["calibration"], "max_sweeps": max_sweeps}})

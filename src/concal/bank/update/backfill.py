@@ -10,24 +10,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from concal.bank.store.store import Store
 from concal.bank.update.check import check_data, refuse_known
-from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected, link_there
+from concal.bank.update.cluster import Cluster, Task, calibrate_there, link_there, reached
 from concal.bank.update.link_periods import Made
 from concal.bank.update.new_period import finished_tables
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import with_shards
 from concal.bank.update.shelf import Shelf
-from concal.bank.update.spec import read_spec
+from concal.bank.update.spec import read_spec, with_sweeps
 from concal.calibrate.fingerprint import fingerprint
 from concal.data.check import CheckedPeriod
 from concal.data.read import read_table
 from concal.errors import BankError, DataError, first_few
 
-Add = Callable[["Row", Made], Update]
-"""Adds a period; with the links that were made ahead, by their keys."""
+Add = Callable[["Row", Made, Cluster | None], Update]
+"""Adds a period; with the links that were made ahead, by their keys, and a client of the cluster."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,13 @@ def read_backlog(manifest: str | Path) -> list[Row]:
 
 
 def backfill(
-    store: Store, rows: list[Row], add: Add, *, cluster: Cluster | None, progress: Progress | None
+    store: Store,
+    rows: list[Row],
+    add: Add,
+    *,
+    cluster: Cluster | None,
+    progress: Progress | None,
+    max_sweeps: int | None,
 ) -> list[Update]:
     """Add the periods that are not in the bank yet; see `Bank.backfill`."""
     clock = Clock(progress)
@@ -66,18 +73,19 @@ def backfill(
     left = [row for row in rows if row.period not in head.periods]
     for row in left:
         refuse_known(head, row.period, replace=False)
-    links: Made = {}
-    if cluster is not None and left:
-        if spec.calibration.prior == "bank":
-            raise BankError(
-                'with [calibration] prior = "bank" a period waits for the ones before it, so a backlog cannot be '
-                "calibrated side by side; run this without a scheduler, or take that option away"
-            )
-        links = _work_ahead(store, left, cluster, clock)
-    return [add(row, links) for row in left]
+    if not left:
+        return []
+    if cluster is not None and spec.calibration.prior == "bank":
+        raise BankError(
+            'with [calibration] prior = "bank" a period waits for the ones before it, so a backlog cannot be '
+            "calibrated side by side; run this without a scheduler, or take that option away"
+        )
+    with reached(cluster, store) as client:
+        links = {} if client is None else _work_ahead(store, left, client, clock, max_sweeps)
+        return [add(row, links, client) for row in left]
 
 
-def _work_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clock) -> Made:
+def _work_ahead(store: Store, rows: list[Row], client: Any, clock: Clock, max_sweeps: int | None) -> Made:
     """Calibrate and link the periods on the cluster; their tables wait on the shelves."""
     head = store.head()
     spec, periods = read_spec(store, head.spec), Periods.of(store, head)
@@ -88,18 +96,17 @@ def _work_ahead(store: Store, rows: list[Row], cluster: Cluster, clock: Clock) -
                 periods, head.reference, row.period, row.responses, row.items, spec, wide=False, ahead=checked
             )
     tasks, shelves = {}, {}
-    with connected(cluster, store) as client:
-        try:
-            for period, found in checked.items():
-                used = with_shards(found.data, spec, None)
-                if used.calibration.shards > 1:  # side by side within the period, when its turn comes
-                    continue
-                seed = used.calibration.seed
-                shelves[period] = Shelf(store, period, fingerprint(found.data, used, seed))
-                if finished_tables(shelves[period], used.calibration) is None:
-                    tasks[f"calibrate {period}"] = Task(shelves[period], found.data, used, seed)
-            calibrate_there(client, store, tasks, clock)
-        finally:
-            for shelf in shelves.values():
-                shelf.release()
-        return link_there(client, store, head, spec, {p: shelf.folder.name for p, shelf in shelves.items()}, clock)
+    try:
+        for period, found in checked.items():
+            used = with_sweeps(with_shards(found.data, spec, None), max_sweeps)
+            if used.calibration.shards > 1:  # side by side within the period, when its turn comes
+                continue
+            seed = used.calibration.seed
+            shelves[period] = Shelf(store, period, fingerprint(found.data, used, seed))
+            if finished_tables(shelves[period], used.calibration) is None:
+                tasks[f"calibrate {period}"] = Task(shelves[period], found.data, used, seed)
+        calibrate_there(client, store, tasks, clock)
+    finally:
+        for shelf in shelves.values():
+            shelf.release()
+    return link_there(client, store, head, spec, {p: shelf.folder.name for p, shelf in shelves.items()}, clock)

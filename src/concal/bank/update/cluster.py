@@ -64,6 +64,16 @@ def connected(cluster: Cluster, store: Store) -> Iterator[Any]:
             client.close(timeout=2)
 
 
+@contextmanager
+def reached(cluster: Cluster | None, store: Store) -> Iterator[Any]:
+    """As `connected` where there is a cluster: asked first, because checking a period's data may take minutes."""
+    if cluster is None:
+        yield None
+    else:
+        with connected(cluster, store) as client:
+            yield client
+
+
 def check_workers(client: Any, store: Store) -> None:
     """Refuse a cluster that has no workers, or workers with another concal or without the bank's storage."""
     import distributed

@@ -71,3 +71,11 @@ def _merged(seen: Any, given: Any, head: Any) -> Any:
         return given
     fields = {key: _merged(*(d.get(key, _ABSENT) for d in (seen, given, head))) for key in {**head, **given}}
     return {key: value for key, value in fields.items() if value is not _ABSENT}
+
+
+def with_sweeps(spec: Spec, max_sweeps: int | None) -> Spec:
+    """The spec with another limit of sweeps, for one run alone."""
+    if max_sweeps is None:
+        return spec
+    content = spec.model_dump()
+    return Spec.parse({**content, "calibration": {**content["calibration"], "max_sweeps": max_sweeps}})
