@@ -3,10 +3,11 @@
     python benchmarks/pooled_agreement.py --design dense --programme drift --seed 1 --selection adaptive_within
 
 Simulates four periods (items chosen adaptively from the responses so far, of the programme or of the period only),
-calibrates each period alone, links and combines them (paper, analytic, joint), fits all periods at once with the same
-engine, and prints the comparisons of the validation protocol with recovery of the truth. Programmes: `plain` (2pl, gpcm
-and ordered_beta on two dimensions), `drift` (20 % of the items jump by .6), `flat` (log a around -1.5), `models` (3pl,
-grm and beta). `--prior bank` calibrates every period but the first with priors from the joint consensus before it.
+calibrates each period alone, links and combines them (paper, analytic, joint, joint with `robust_links`), fits all
+periods at once with the same engine, and prints the comparisons of the validation protocol with recovery of the truth.
+Programmes: `plain` (2pl, gpcm and ordered_beta on two dimensions), `drift` (20 % of the items jump by .6), `flat` (log
+a around -1.5), `models` (3pl, grm and beta). `--prior bank` calibrates every period but the first with priors from the
+joint consensus before it.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from concal.evaluate.pairs import compare_pairs
 from concal.evaluate.pooled import check_all
 from concal.evaluate.recovery import recovery
 from concal.link.result import identity_link
+from concal.spec import ConsensusSpec
 
 DESIGNS = {
     "dense": {"items": 600, "examinees": 3000, "responses_per_examinee": 36},
@@ -42,6 +44,11 @@ PROGRAMMES: dict[str, dict[str, float]] = {
     "drift": {"drift_share": 0.2, "drift_size": 0.6},
     "flat": {"log_a": -1.5},
     "models": {},
+}
+CONSENSUS = {
+    "analytic": ConsensusSpec(method="analytic"),
+    "joint": ConsensusSpec(robust_links=False),
+    "joint, robust links": ConsensusSpec(robust_links=True),
 }
 OTHER_MODELS = {
     "bank": {"dimensions": ["comprehension", "production"]},
@@ -88,9 +95,9 @@ def main() -> None:
         pairs.append((fit, link))
         placed.append(place(make_factors(fit), link))
     results = {} if options.prior == "bank" else {"paper": combine(pairs, method="paper")}
-    for method in ("analytic", "joint"):
-        results[method] = combine(placed, method=method)
-        say(f"{method} combined", started)
+    for name, consensus in CONSENSUS.items():
+        results[name] = combine(placed, spec=consensus)
+        say(f"{name} combined", started)
     pooled_spec = with_draws(programme.spec, 2 * options.draws, min_ess=0.8 * options.draws)
     pooled = calibrate_period(pool_periods(data, reference), pooled_spec, period="pooled", seed=options.seed + 100)
     say(f"pooled: {pooled.convergence.sweeps} sweeps", started)

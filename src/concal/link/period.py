@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -122,7 +122,7 @@ def _link_dimension(
     # draw s of the period meets draw s of the reference; a shorter reference is used again from its start
     ref_draws = np.arange(n_target) if n_target == draws.size else draws % n_target
     quadrature = make_quadrature(np.linspace(-spec.node_range, spec.node_range, spec.nodes))
-    candidates = purify(candidates, period, target, draws, ref_draws, quadrature, spec)
+    candidates, moves = purify(candidates, period, target, draws, ref_draws, quadrature, spec)
     omega = np.zeros(len(candidates.item_ids))
     kept = candidates.kept
     omega[kept] = anchor_weights(candidates.n_ref[kept], candidates.n_foc[kept], spec.weights)
@@ -131,6 +131,7 @@ def _link_dimension(
         spec.method, make_loss(spec.loss, spec.delta, spec.power, spec.eps), quadrature, spec.grid_metric
     )
     solution, center = _solve_draws(blocks, criterion, threads)
+    solution = replace(solution, B=solution.B + moves)
     _refuse_bad_link(solution, period.name, candidates)
     influence_A, influence_B, information = anchor_influence([b.mean() for b in blocks], criterion, *center)
     n_effective = effective_number(information)

@@ -10,8 +10,9 @@ import numpy.typing as npt
 from concal import metric
 from concal.link.anchors import Candidates, Source, anchor_blocks, anchor_weights, mean_locations
 from concal.link.criteria import Anchors, Array, Quadrature, make_loss
+from concal.link.membership import center_moves
 from concal.link.solve import Criterion, solve
-from concal.link.two_groups import TwoGroups, score_shifts, two_groups
+from concal.link.two_groups import ScoreShifts, TwoGroups, score_shifts, two_groups
 from concal.spec import LinkingSpec
 
 _ZERO_RESIDUAL = 1e-9  # below this a residual is rounding, and nothing stands out
@@ -26,19 +27,25 @@ def purify(
     ref_draws: npt.NDArray[np.int64],
     quadrature: Quadrature,
     spec: LinkingSpec,
-) -> Candidates:
-    """Candidates that passed the screens, without those the rule of ``spec.purify`` drops."""
+) -> tuple[Candidates, Array]:
+    """Candidates that passed the screens, without those the rule of ``spec.purify`` drops; and moves of B.
+
+    The moves (draws,) are what B changes by when every draw has its own draw of who drifted (`membership`): zero by the
+    paper's rule, which takes its decisions for certain.
+    """
+    certain = np.zeros(draws.size)
     if spec.purify == "paper":
         centers = mean_locations(target, candidates.place_ref), mean_locations(period, candidates.place_foc)
-        return paper_rule(candidates, *centers, spec)
+        return paper_rule(candidates, *centers, spec), certain
     if spec.purify_rounds == 0 or candidates.n_kept < 3:
-        return candidates
+        return candidates, certain
     some = np.linspace(0, draws.size - 1, min(draws.size, _MAX_DRAWS)).round().astype(np.int64)
     omega = np.zeros(len(candidates.item_ids))
     kept = candidates.kept
     omega[kept] = anchor_weights(candidates.n_ref[kept], candidates.n_foc[kept], spec.weights)
     blocks, order = anchor_blocks(period, target, candidates, omega, draws[some], ref_draws[some])
-    return score_rule(candidates, blocks, order, quadrature, spec)
+    candidates, shifts, found = score_rule(candidates, blocks, order, quadrature, spec)
+    return candidates, center_moves(shifts, found, candidates.kept[order], draws.size)
 
 
 def score_rule(
@@ -47,7 +54,7 @@ def score_rule(
     order: npt.NDArray[np.int64],
     quadrature: Quadrature,
     spec: LinkingSpec,
-) -> Candidates:
+) -> tuple[Candidates, ScoreShifts, TwoGroups]:
     r"""Drop the anchors that have more probably drifted than not.
 
     Each round links the posterior means of the anchors at hand (Haebara, pseudo-Huber, symmetric, whatever method the
@@ -61,6 +68,10 @@ def score_rule(
     Why p = 1/2 and not a bound on false discoveries: anchors shifted by two of their SDs are hardly ever beyond such a
     bound, and a fifth of them left in moves B by several of its SDs. At one half, the anchors that go although they
     stayed and those that remain although they drifted are about as many, and balance.
+
+    Returns
+    -------
+    The candidates, and what was known of the anchors in the last round, in the order of the blocks.
     """
     criterion = Criterion("haebara", make_loss("pseudo_huber", spec.delta), quadrature, "symmetric")
     mean = [b.mean() for b in blocks]
@@ -68,7 +79,8 @@ def score_rule(
     when = np.zeros(order.size, dtype=np.int64)
     for number in range(1, spec.purify_rounds + 1):
         answer = solve(only(mean, kept), criterion)
-        found = two_groups(score_shifts(blocks, quadrature, float(answer.A[0]), float(answer.B[0])))
+        shifts = score_shifts(blocks, quadrature, float(answer.A[0]), float(answer.B[0]))
+        found = two_groups(shifts)
         new = _stay(found, order, spec)
         when[kept & ~new] = number
         if (new == kept).all():
@@ -79,7 +91,8 @@ def score_rule(
     residual[order], probability[order] = found.residual, found.probability
     dropped[order[~kept]] = "purification"
     rounds[order] = np.where(kept, 0, when)
-    return replace(candidates, dropped_by=dropped, round=rounds, residual=residual, drift_probability=probability)
+    left = replace(candidates, dropped_by=dropped, round=rounds, residual=residual, drift_probability=probability)
+    return left, shifts, found
 
 
 def _stay(found: TwoGroups, order: npt.NDArray[np.int64], spec: LinkingSpec) -> npt.NDArray[np.bool_]:

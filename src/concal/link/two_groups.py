@@ -40,10 +40,10 @@ move B by .04 at most, and a grid that reaches down to them takes misfit for dri
 _SPREAD = 0.2
 """SD of a drift component over its size: half the way to the next one, (sqrt(2) - 1)/2."""
 
-_STAYED = 9.0
+STAYED = 9.0
 """Prior count of the group that stayed (Stephens' penalty of 10): without evidence nobody drifted."""
 
-_GROUP = 10.0
+GROUP = 10.0
 """Anchors for which the shares of all count in the shares of one group. With 69 of 345 anchors in another format, all
 of them shifted by .5, one of them stays in on average and B is -.5 of its SDs off; with one share for all, fifteen stay
 in, some of the other format go in their place, and B is +1.1 SDs off (`benchmarks/drifting_links.py`)."""
@@ -56,10 +56,10 @@ _STARTS = (0.1, 0.3, 0.5, 0.7, 0.9)
 """Weighted quantiles of the shifts from which the centre is searched, with half of the anchors taken for drifted: from
 the median with few drifted, EM stays where all is misfit. The best end is taken."""
 
-_DELTA = np.concatenate([[0.0], _SIZES, -_SIZES])
-_WIDTH = (_SPREAD * _DELTA) ** 2
+DELTA = np.concatenate([[0.0], _SIZES, -_SIZES])
+_WIDTH = (_SPREAD * DELTA) ** 2
 _FIRST_PASSES, _PASSES = 30, 300
-_SMALLEST_SHARE = 1e-12  # a group nobody is in keeps a finite logarithm
+SMALLEST_SHARE = 1e-12  # a group nobody is in keeps a finite logarithm
 _TOLERANCE = 1e-5  # of shares, centre and tau^2: far below what decides about an anchor
 _ROUNDING = 1e-6  # float32 curves are known no better
 _CHUNK = 8 << 20  # bytes of curves at a time
@@ -80,7 +80,7 @@ class ScoreShifts:
 
 @dataclass(frozen=True)
 class TwoGroups:
-    r"""P(drifted) and standardised residual of each anchor; centre and misfit of those that stayed.
+    r"""P(drifted) and standardised residual of each anchor; centre and misfit of those that stayed; shares by group.
 
     The residual is :math:`(u_j - g_j\mu)/(s_j^2 + g_j^2\tau^2)^{1/2}`.
     """
@@ -89,6 +89,7 @@ class TwoGroups:
     residual: Array
     center: float
     misfit: float
+    share: Array
 
 
 def score_shifts(blocks: list[Anchors], quadrature: Quadrature, A: float, B: float) -> ScoreShifts:
@@ -123,14 +124,14 @@ def _mean_scores(model: ResponseModel, xi: npt.NDArray[np.floating], nodes: Arra
 
 def two_groups(shifts: ScoreShifts) -> TwoGroups:
     """Fit the model of the module by EM with its priors: some passes from every start, then the best one to its end."""
-    share = np.full((int(shifts.group.max()) + 1, _DELTA.size), 0.5 / (_DELTA.size - 1))
+    share = np.full((int(shifts.group.max()) + 1, DELTA.size), 0.5 / (DELTA.size - 1))
     share[:, 0] = 0.5
     shift, precision = shifts.mean / shifts.gain, (shifts.gain / shifts.sd) ** 2
     starts = [_Fit(share, center, _MISFIT**2) for center in _weighted_quantiles(shift, precision)]
     best = max((_improve(shifts, fit, _FIRST_PASSES) for fit in starts), key=lambda fit: fit.value)
     best = _improve(shifts, best, _PASSES)
     residual = (shifts.mean - shifts.gain * best.center) / np.sqrt(shifts.sd**2 + shifts.gain**2 * best.tau2)
-    return TwoGroups(1.0 - best.stayed, residual, best.center, float(np.sqrt(best.tau2)))
+    return TwoGroups(1.0 - best.stayed, residual, best.center, float(np.sqrt(best.tau2)), best.share)
 
 
 @dataclass(frozen=True)
@@ -149,16 +150,16 @@ def _improve(shifts: ScoreShifts, fit: _Fit, passes: int) -> _Fit:
     u, s2, g = shifts.mean[:, None], shifts.sd[:, None] ** 2, shifts.gain[:, None]
     size = np.bincount(shifts.group).astype(np.float64)
     for _ in range(passes):
-        variance = s2 + g * g * (fit.tau2 + _WIDTH)
-        rest = u - g * (fit.center + _DELTA)
-        member = np.log(fit.share)[shifts.group] - 0.5 * np.log(variance) - 0.5 * rest**2 / variance
+        variance = component_variances(shifts, fit.tau2)
+        rest = u - g * (fit.center + DELTA)
+        member = log_members(shifts, fit.share, fit.center, variance)
         top = member.max(axis=1, keepdims=True)
         member = np.exp(member - top)
         total = member.sum(axis=1, keepdims=True)
         member /= total
         stayed = float((size * np.log(fit.share[:, 0])).sum() / size.sum())
-        value = float((np.log(total) + top).sum()) + _STAYED * stayed - 0.5 * fit.tau2 / _MISFIT**2
-        share = np.maximum(_shares(member, shifts.group, size), _SMALLEST_SHARE)
+        value = float((np.log(total) + top).sum()) + STAYED * stayed - 0.5 * fit.tau2 / _MISFIT**2
+        share = np.maximum(_shares(member, shifts.group, size), SMALLEST_SHARE)
         pull = member * g / variance
         step = float((pull * rest).sum() / (pull * g).sum())
         tau2 = _misfit(member[:, 0], (rest[:, :1] - g * step)[:, 0], g[:, 0], s2[:, 0], fit.tau2)
@@ -169,13 +170,24 @@ def _improve(shifts: ScoreShifts, fit: _Fit, passes: int) -> _Fit:
     return fit
 
 
+def component_variances(shifts: ScoreShifts, tau2: float) -> Array:
+    """Variance of every anchor's change of score as a member of every component, (anchors, sizes)."""
+    return np.asarray(shifts.sd[:, None] ** 2 + shifts.gain[:, None] ** 2 * (tau2 + _WIDTH))
+
+
+def log_members(shifts: ScoreShifts, share: Array, center: float, variance: Array) -> Array:
+    """Log density of every anchor in every component, times the component's share, (anchors, sizes); no constants."""
+    rest = shifts.mean[:, None] - shifts.gain[:, None] * (center + DELTA)
+    return np.asarray(np.log(share)[shifts.group] - 0.5 * np.log(variance) - 0.5 * rest**2 / variance)
+
+
 def _shares(member: Array, group: npt.NDArray[np.intp], size: Array) -> Array:
     """Shares (groups, sizes) from memberships, the groups' own drawn towards those of all; at least half stayed."""
     n = size[:, None]
     counts = np.zeros((size.size, member.shape[1]))
     np.add.at(counts, group, member)
-    counts = (counts + _GROUP * member.mean(axis=0)) * n / (n + _GROUP)
-    counts[:, 0] += _STAYED * size / size.sum()
+    counts = (counts + GROUP * member.mean(axis=0)) * n / (n + GROUP)
+    counts[:, 0] += STAYED * size / size.sum()
     share = counts / counts.sum(axis=1, keepdims=True)
     stayed = float((size * share[:, 0]).sum() / size.sum())
     if stayed < 0.5:  # what makes them those that stayed
