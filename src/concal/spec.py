@@ -225,9 +225,8 @@ class ConsensusSpec(_Section):
         default=None, ge=0.01, description="Periods after which old information counts half."
     )
     robust_links: bool = Field(
-        default=False,
-        description="Keep factors that disagree with their item's other periods from pulling the links (joint); a "
-        "pooled fit does not.",
+        default=True,
+        description="Keep items that disagree between periods from pulling the links (joint); a pooled fit lets them.",
     )
     paper_draws: int = Field(default=200, ge=50, description="Linked draws of a period but the reference (paper).")
     drift_fdr: float = Field(default=0.05, gt=0, lt=1, description="False discovery rate of the drift list.")

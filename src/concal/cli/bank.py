@@ -269,7 +269,7 @@ def combine(
 ) -> None:
     """Combine the stored periods again under other options, which stay for later updates. No draw is sampled again.
 
-    Example: concal combine bank --method joint --robust-links
+    Example: concal combine bank --method joint --no-robust-links
     """
     from concal.bank.bank import Bank
 

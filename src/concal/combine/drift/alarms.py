@@ -94,10 +94,9 @@ def _drift(drift: Drift) -> Iterator[Alarm]:
                 "drift",
                 "drift",
                 f"dimension {row['dimension']!r}: {row['drifted']:,} of {row['tested']:,} tested items drift "
-                f"({share:.1%}, more than {MANY:.0%}), most of them in {row['period']!r}; links and population may be "
-                "pulled along: look at `concal drift BANK`, keep them from pulling the links (`concal combine BANK "
-                "--robust-links`), take out or split what moved (`concal exclude`, `concal split`), or retract the "
-                "period",
+                f"({share:.1%}, more than {MANY:.0%}), most of them in {row['period']!r}; the population is "
+                "pulled along, and the links too unless `robust_links` is on: look at `concal drift BANK`, take out or "
+                "split what moved (`concal exclude`, `concal split`), or retract the period",
             )
 
 

@@ -129,7 +129,8 @@ def sample_jointly(
     rng = np.random.default_rng([spec.seed, 2])
     factors = Factors(layouts, tables, [np.ones(t.n_factors) for t in tables])
     known = _settle(list(evidence.values()), factors, totals)
-    suspects = _protect_links(list(evidence.values()), factors, known, totals) if spec.robust_links else 0
+    linked = np.array([p.linked for p in placed])
+    suspects = _protect_links(list(evidence.values()), factors, known, totals, linked) if spec.robust_links else 0
     start = _start(list(evidence.values()), layouts, known, totals, rng)
     taus = [float(group.hyperprior[0, 0]) for group in evidence.values()]
     sampler = JointSampler(layouts, factors, LinkPriors(placed, layouts, tables), start, taus, spec.seed, keep)
@@ -158,13 +159,17 @@ def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals)
 
 
 def _protect_links(
-    evidence: Sequence[GroupEvidence], factors: Factors, known: Sequence[tuple[Array, Array]], totals: Totals
+    evidence: Sequence[GroupEvidence],
+    factors: Factors,
+    known: Sequence[tuple[Array, Array]],
+    totals: Totals,
+    linked: npt.NDArray[np.bool_],
 ) -> int:
     """Weigh the factors for the links; how many items count less than half."""
     link, suspects = np.swapaxes(totals.link_mean, 0, 1), 0
     for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
         prior, sigma = group.prior_mean[table.rows], group.population.sigma
-        weights = link_weights(table, factors.Q[k], factors.h[k], link[g.dim], known[k][0], prior, sigma)
+        weights = link_weights(table, factors.Q[k], factors.h[k], link[g.dim], linked, known[k][0], prior, sigma)
         factors.weights[k] = weights
         suspects += suspected(table, weights)
     return suspects

@@ -16,6 +16,7 @@ from concal.combine.drift.others import without_each
 from concal.combine.joint.arrange import GroupTables
 
 Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
 START_SHARE, LEAST_SHARE, MOST_SHARE = 0.02, 0.005, 0.3
 """How often items of a period are taken to have moved: before the data are asked, at least, and at most."""
 SURE = 0.9
@@ -23,7 +24,7 @@ SURE = 0.9
 
 
 def link_weights(
-    tables: GroupTables, Q: Array, h: Array, link: Array, at: Array, prior_mean: Array, sigma: Array
+    tables: GroupTables, Q: Array, h: Array, link: Array, linked: Bools, at: Array, prior_mean: Array, sigma: Array
 ) -> Array:
     """Weights (factors,) of a group's factors for the links.
 
@@ -32,14 +33,23 @@ def link_weights(
     Q, h : quadratics of the factors on their own metrics
     link : (periods, 2)
         (log A, B) of the group's dimension.
+    linked : (periods,)
+        Periods whose link is known before the chains run. Others are placed by the chains: until then nobody can say
+        what moved in them, and they neither test nor are tested.
     at, prior_mean : (items, p)
         Where the items are, and their prior means, in xi.
     """
     log_A, B = link[tables.period].T
     Q, h = metric.move_factor(Q, h, np.exp(log_A), B)
-    others = without_each(Q, h, tables.item, at, prior_mean, sigma)
+    known = linked[tables.period]
+    others = without_each(Q, h, tables.item, at, prior_mean, sigma, moved=~known)
     moved = displacement(Q, h, others.mean, others.covariance, others.unit)
-    tested = others.usable & (moved.degrees > 0) & (np.diff(tables.start)[tables.item] > 1)
+    tested = (
+        known
+        & others.usable
+        & (moved.degrees > 0)
+        & (np.bincount(tables.item[known], minlength=tables.rows.size)[tables.item] > 1)
+    )
     log_same = np.where(tested, moved.log_same, np.inf)
     # of an item's factors only the worst is suspected: of two that disagree one has to keep the item's place, and it
     # is the earlier one
