@@ -1,5 +1,6 @@
 """R-hat and effective sample sizes against arviz-stats, a slow plain reference, and what must not matter."""
 
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -263,3 +264,17 @@ def test_order_of_chains_does_not_matter(seed, draws, values):
     x = rng.integers(0, values, size=(4, draws, 2)).astype(float)
     a, b = diagnose(x), diagnose(x[rng.permutation(4)])
     np.testing.assert_allclose(a.rhat, b.rhat, rtol=1e-9)
+
+
+def test_draws_in_any_order_of_axes_are_not_copied_as_a_whole():
+    stored = np.random.default_rng(3).normal(size=(50, 4000, 2, 8)).astype(np.float32)  # draw, item, parameter, chain
+    view = np.moveaxis(stored, -1, 0)
+    diagnose(view[:, :, :10], threads=1)
+    tracemalloc.start()
+    try:
+        found = diagnose(view, threads=1)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    np.testing.assert_array_equal(found.rhat, diagnose(np.ascontiguousarray(view), threads=2).rhat)
+    assert peak < stored.nbytes

@@ -83,35 +83,38 @@ def diagnose(
     if unknown := set(kinds) - set(KINDS):
         raise ValueError(f"unknown diagnostics {sorted(unknown)}; known: {', '.join(KINDS)}")
     chains, length, *shape = draws.shape
-    flat = draws.reshape(chains, length, math.prod(shape))
-    out = np.full((len(KINDS), flat.shape[2]), np.nan)
+    rows = shape[0] if shape else 1
+    width = math.prod(shape[1:])
+    out = np.full((len(KINDS), rows, width), np.nan)
     wanted = np.array([kind in kinds for kind in KINDS])
     wanted[0] &= chains > 1
-    if chains and length >= _MIN_DRAWS and flat.size and wanted.any():
-        _run(flat, wanted, tail, out, threads or available_cores())
-    return Diagnostics(*(row.reshape(shape) for row in out))
+    if chains and length >= _MIN_DRAWS and out.size and wanted.any():
+        _run(draws.reshape(chains, length, rows, *shape[1:]), wanted, tail, out, threads or available_cores())
+    return Diagnostics(*(values.reshape(shape) for values in out))
 
 
-def _run(flat: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], tail: tuple[float, float], out: Array, n: int) -> None:
-    """Fill `out` block by block; blocks are small, so memory stays small whatever the number of parameters."""
-    chains, length, size = flat.shape
+def _run(draws: npt.NDArray[Any], wanted: npt.NDArray[np.bool_], tail: tuple[float, float], out: Array, n: int) -> None:
+    """Fill `out` (kind, row, parameter) some rows at a time: draws are never copied as a whole, whatever their axes."""
+    chains, length, rows = draws.shape[:3]
+    width = out.shape[2]
     half = length // 2
     kept = 2 * half * chains
     place = np.full((chains, length), -1)  # where a draw goes among the half chains; -1 for an odd middle draw
     place[:, :half] = 2 * chains * np.arange(half) + np.arange(chains)[:, None]
     place[:, length - half :] = place[:, :half] + chains
     scores = ndtri((np.arange(2, 2 * kept + 1) / 2 - 3 / 8) / (kept + 1 / 4))  # at ranks 1, 1.5, 2, ..
-    step = max(1, min(_BLOCK // (chains * length), -(-size // n)))
+    step = max(1, min(_BLOCK // (chains * length * width), -(-rows // n)))
 
     def work(lo: int) -> None:
-        hi = min(lo + step, size)
-        values = np.ascontiguousarray(flat[:, :, lo:hi].reshape(chains * length, hi - lo).T, dtype=np.float64)
+        hi = min(lo + step, rows)
+        block = draws[:, :, lo:hi].reshape(chains * length, (hi - lo) * width)
+        values = np.ascontiguousarray(block.T, dtype=np.float64)
+        found = np.full((len(KINDS), len(values)), np.nan)
         order = np.argsort(values, axis=1)
-        found = np.full((len(KINDS), hi - lo), np.nan)  # contiguous however large the block: compiled once
         diagnose_block(values, order, place.ravel(), half, 2 * chains, scores, tail[0], tail[1], wanted, found)
-        out[:, lo:hi] = found
+        out[:, lo:hi] = found.reshape(len(KINDS), hi - lo, width)
 
-    starts = range(0, size, step)
+    starts = range(0, rows, step)
     if n > 1 and len(starts) > 1:
         with ThreadPoolExecutor(min(n, len(starts))) as pool:
             list(pool.map(work, starts))

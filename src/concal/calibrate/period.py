@@ -92,11 +92,11 @@ def calibrate_period(
             sampler.run(kept, progress, resume=resume)
     finally:
         sampler.close()
+    if kept is not None and (not sampler.converged or stuck_items(sampler)):
+        save_checkpoint(kept, sampler)  # before the result takes the draws
     result = _result(data, layout, sampler, period or data.period, used_seed)
     if kept is not None and result.convergence.converged:
         kept.path.unlink(missing_ok=True)
-    elif kept is not None:
-        save_checkpoint(kept, sampler)
     return result
 
 
@@ -109,9 +109,9 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
     alone = {f.groups[0].name for f in layout.families if len(f.members) == 1}  # others' conditional means are draws
     centres: dict[str, Array] = {}
     theta_mean, theta_sd = _ability_moments(trace)
-    draws = zip(layout.groups, trace.final_xi(), trace.stored_xi(), trace.averages.means(), strict=True)
-    for k, (g, xi, stored, moments) in enumerate(draws):
-        source, found = data.groups[g.name], diagnose(stored, threads=sampler.threads)
+    for k, (g, moments) in enumerate(zip(layout.groups, trace.averages.means(), strict=True)):
+        source, found = data.groups[g.name], diagnose(trace.stored_xi(k), threads=sampler.threads)
+        xi = trace.take_xi(k)
         T = g.design.to_user
         centres[g.name] = xi.mean(axis=(0, 1), dtype=np.float64)
         groups[g.name] = GroupDraws(

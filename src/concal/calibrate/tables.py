@@ -50,6 +50,8 @@ class ResponseTable(NamedTuple):
 MOST = 0.9
 """Largest share of what is known about an examinee that one response is allowed to have told."""
 
+_AT_A_TIME = 100_000  # responses whose terms are computed together: some 20 arrays of 0.8 MB
+
 
 def response_table(g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array, bins: int = BINS) -> ResponseTable:
     """Tables of all items of a group.
@@ -79,8 +81,12 @@ def told_by_others(
 ) -> tuple[npt.NDArray[np.intp], Array, Array]:
     """Item, and mean and SD of the ability without the response itself, for every response in the order of items."""
     item = np.repeat(np.arange(g.n_items), np.diff(g.item_start))
-    score = g.item_score.astype(np.float64)
-    return item, *without_own(g, xi[item], score, theta_mean[g.item_person], theta_sd[g.item_person])
+    mean, sd = np.empty(item.size), np.empty(item.size)
+    for lo in range(0, item.size, _AT_A_TIME):
+        some = slice(lo, lo + _AT_A_TIME)
+        score, person = g.item_score[some].astype(np.float64), g.item_person[some]
+        mean[some], sd[some] = without_own(g, xi[item[some]], score, theta_mean[person], theta_sd[person])
+    return item, mean, sd
 
 
 def by_ability(item: npt.NDArray[np.intp], mean: Array, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:

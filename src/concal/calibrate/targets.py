@@ -44,7 +44,8 @@ def look(trace: Trace, spec: CalibrationSpec, threads: int | None = None) -> Rea
     reached = Reached(worst_rhat(found.rhat), float(np.min(found.ess_bulk)), delivered_error(trace.averages))
     if trace.kept < trace.per_chain or stretch(reached, spec) > 1.0:
         return reached
-    worst = [diagnose(xi, kinds=("rhat",), threads=threads).rhat.max(axis=1) for xi in trace.stored_xi()]
+    stored = (trace.stored_xi(k) for k in range(len(trace.xi)))
+    worst = [diagnose(xi, kinds=("rhat",), threads=threads).rhat.max(axis=1) for xi in stored]
     good = np.concatenate(worst) <= spec.max_item_rhat
     share = float(good.mean()) if good.size else 1.0
     return reached._replace(item_share=share, converged=enough_items(good, spec))

@@ -117,14 +117,21 @@ class Trace(SavedFields):
         """(chain, draw, parameter): population parameters, evenly spaced over the sweeps; see `population_names`."""
         return np.moveaxis(np.stack(self.population.values), -1, 0)
 
-    def stored_xi(self) -> list[npt.NDArray[np.float32]]:
-        """Per group (chain, draw, item, parameter): every stored draw, what convergence is judged on."""
-        return [np.moveaxis(xi[: self.kept], -1, 0) for xi in self.xi]
+    def stored_xi(self, k: int) -> npt.NDArray[np.float32]:
+        """(chain, draw, item, parameter): a view of every stored draw of group k, what convergence is judged on."""
+        return np.moveaxis(self.xi[k][: self.kept], -1, 0)
 
-    def final_xi(self) -> list[npt.NDArray[np.float32]]:
-        """Per group (chain, draw, item, parameter): the draws of the result."""
-        chosen = self.selection()
-        return [np.ascontiguousarray(np.moveaxis(xi[chosen], -1, 0)) for xi in self.xi]
+    def take_xi(self, k: int) -> npt.NDArray[np.float32]:
+        """(chain, draw, item, parameter): the result's draws of group k; what was stored of it is let go.
+
+        Draws are the most memory of a large period, and the result's and the stored ones need not stand side by side.
+        """
+        chosen, xi = self.selection(), self.xi[k]
+        taken = np.empty((self.chains, chosen.size, *xi.shape[1:-1]), np.float32)
+        for s, at in enumerate(chosen):
+            taken[:, s] = np.moveaxis(xi[at], -1, 0)
+        self.xi[k] = np.empty((0, *xi.shape[1:]), np.float32)
+        return taken
 
     def final(self, name: str) -> Array:
         """(chain, draw, ...): the result's draws of what governs units, by its name in `draws`."""

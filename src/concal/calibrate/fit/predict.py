@@ -27,6 +27,8 @@ _FAR = np.array([5.5, 7.0, 9.5, 13.0, 18.0, 24.0])
 LOGITS = np.concatenate([-_FAR[::-1], np.linspace(-4.5, 4.5, 21), _FAR])
 """Grid of scores between the atoms; far out it is coarse, for densities that pile up at 0 and 1."""
 
+_AT_A_TIME = 20_000  # scores whose terms are computed together: some 30 arrays of 0.8 MB
+
 
 class Scores(NamedTuple):
     """Scores a response may have, as given (scores,), and the width each stands for (1 for an atom)."""
@@ -99,7 +101,19 @@ def _averaged(
     model: ResponseModel, score: Array, cell: npt.NDArray[np.intp], xi: Array, mean: Array, sd: Array
 ) -> tuple[Array, Array]:
     """log p of scores (n,) in their cells, averaged over the ability, and its gradient in xi (n, p)."""
+    log_p, gradient = np.empty(score.size), np.empty((score.size, xi.shape[1]))
+    for lo in range(0, score.size, _AT_A_TIME):
+        some = slice(lo, lo + _AT_A_TIME)
+        log_p[some], gradient[some] = _average_some(model, score[some], cell[some], xi, mean, sd)
+    return log_p, gradient
+
+
+def _average_some(
+    model: ResponseModel, score: Array, cell: npt.NDArray[np.intp], xi: Array, mean: Array, sd: Array
+) -> tuple[Array, Array]:
     n, q, extras = score.size, NODES.size, len(model.extras)
+    first, last = (int(cell.min()), int(cell.max()) + 1) if n else (0, 0)
+    cell, xi, mean, sd = cell - first, xi[first:last], mean[first:last], sd[first:last]
     rows = model.kernel_parameters(xi)
     par = np.repeat(rows[cell].T, q, axis=1)
     eta = par[0] * ((mean[:, None] + sd[:, None] * NODES)[cell].ravel() - par[1])
