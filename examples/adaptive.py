@@ -161,9 +161,9 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         for programme in range(given.programmes):
             rows += programme_rows(programme, given.examinees, folder)
-            print(f"programme {programme} done", flush=True)
-    table = summary(pl.DataFrame(rows))
-    table.write_csv("adaptive.csv")
+            table = summary(pl.DataFrame(rows))
+            table.write_csv("adaptive.csv")
+            print(f"{programme + 1} of {given.programmes} programmes done", flush=True)
     with pl.Config(tbl_rows=-1, tbl_cols=-1, tbl_width_chars=120, float_precision=3):
         print(table)
 
