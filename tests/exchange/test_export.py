@@ -28,7 +28,7 @@ SPEC = Spec.parse(
             "rating": {"model": "grm", "categories": 3, "dimension": "writing"},
             "dictation": {"model": "ordered_beta", "dimension": "reading"},
         },
-        "calibration": {"draws": 200},
+        "calibration": {"draws": 200, "mean_error": 0.5},
         "consensus": {"method": "analytic"},
     }
 )

@@ -22,7 +22,7 @@ SPEC = Spec.parse(
         "bank": {"dimensions": ["reading"]},
         "groups": {"cloze": {"model": "2pl", "dimension": "reading"}},
         "linking": {"min_anchors": 5},
-        "calibration": {"draws": 400},
+        "calibration": {"draws": 400, "mean_error": 0.2},
         "consensus": {"method": "analytic"},
     }
 )
@@ -49,6 +49,29 @@ def test_draws_by_name_and_by_parameter_are_the_same() -> None:
     two, _ = calibration_from_draws("Q1", single, SPEC, item_ids={"cloze": IDS})
     np.testing.assert_array_equal(one.groups["cloze"].xi, two.groups["cloze"].xi)
     assert np.isfinite(one.groups["cloze"].rhat).all()
+
+
+@pytest.mark.parametrize(
+    ("targets", "draws", "enough"),
+    [
+        ({"mean_error": 0.05}, 100, False),  # 200 draws: means are known to 7 % of an SD
+        ({"mean_error": 0.05}, 500, True),
+        ({"mean_error": 0.2}, 100, True),
+        ({"min_ess": 500}, 100, False),
+        ({"min_ess": 30}, 100, True),
+    ],
+)
+def test_draws_are_asked_for_enough_effective_ones(targets: dict[str, float], draws: int, enough: bool) -> None:
+    given = {
+        "xi_cloze": np.random.default_rng(2).normal(0, 0.15, (2, draws, 20, 2)) + arrays()["xi_cloze"].mean((0, 1))
+    }
+    spec = Spec.parse(SPEC.model_dump(exclude_none=True) | {"calibration": targets})
+    calibration, _ = calibration_from_draws("Q1", given, spec, item_ids={"cloze": IDS})
+    reached = calibration.convergence
+    assert reached.converged is enough
+    assert any("effective draws" in text for text in reached.warnings) is not enough
+    assert reached.mean_error == pytest.approx((2 * draws) ** -0.5, rel=0.8)
+    assert reached.sd_error == pytest.approx(reached.mean_error / np.sqrt(2))
 
 
 def test_absent_population_is_estimated_with_a_warning() -> None:

@@ -156,7 +156,8 @@ class Convergence:
     """What the run reached.
 
     `converged` is False when a target was missed; `warnings` then says which and by how much. `mean_error` and
-    `sd_error` are Monte Carlo errors of what is delivered (`concal.calibrate.delivered`), not known of other engines.
+    `sd_error` are Monte Carlo errors of what is delivered (`concal.calibrate.delivered`); of other engines, those of
+    means and SDs of their draws.
     """
 
     converged: bool

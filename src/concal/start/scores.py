@@ -73,7 +73,7 @@ def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> pl.Dat
     if (items["low"] < 0).any():
         bad = items.filter(pl.col("low") < 0)["item_id"]
         raise DataError(
-            f"{bad.len()} items have negative scores: {first_few(bad.to_list())}; a code for a missing answer "
+            f"items with negative scores ({bad.len()}): {first_few(bad.to_list())}; a code for a missing answer "
             "(-1, -9)? Leave those rows out, or write NA"
         )
     discrete = pl.col("whole") & (pl.col("high") - pl.col("low") <= MOST_CATEGORIES)

@@ -52,6 +52,7 @@ def calibration_from_draws(
     person_ids: Sequence[str] | None = None,
     engine: str = "other",
     seed: int = 0,
+    sampled: bool = True,
 ) -> tuple[Calibration, dict[str, Any]]:
     """A calibration from arrays by name; see the module for names and shapes.
 
@@ -75,6 +76,8 @@ def calibration_from_draws(
         Kept as where the draws come from.
     seed
         For the population step, where it is needed.
+    sampled
+        The draws are a sampler's, and there must be enough effective ones; False for draws made from estimates.
 
     Returns
     -------
@@ -106,7 +109,7 @@ def calibration_from_draws(
         dimensions=dimensions,
         groups=groups,
         abilities=_abilities(draws, dimensions, person_ids),
-        convergence=_convergence(groups, spec, warnings),
+        convergence=_convergence(groups, spec, warnings, sampled=sampled),
         tau=tau,
         beta_prior_precision={name: tau * np.eye(len(g.features)) for name, g in groups.items()},
         seed=seed,
@@ -252,14 +255,33 @@ def _abilities(
     )
 
 
-def _convergence(groups: Mapping[str, GroupDraws], spec: Spec, warnings: list[str]) -> Convergence:
-    good = np.concatenate([good_items(g, spec.calibration) for g in groups.values()])
-    share, enough = float(good.mean()), enough_items(good, spec.calibration)
+def _convergence(groups: Mapping[str, GroupDraws], spec: Spec, warnings: list[str], *, sampled: bool) -> Convergence:
+    r"""Whether items' R-hat is within the target, and whether their effective draws give the means asked for.
+
+    The mean of n effective draws has an error of :math:`1/\sqrt n` posterior SDs, the SD one of
+    :math:`1/\sqrt{2n}` of itself.
+    """
+    targets, unknown = spec.calibration, float("nan")
+    good = np.concatenate([good_items(g, targets) for g in groups.values()])
+    share, enough = float(good.mean()), enough_items(good, targets)
     if not enough:
         warnings.append(
-            f"only {100 * share:.1f} % of the items have R-hat <= {spec.calibration.max_item_rhat}; run longer chains"
+            f"only {100 * share:.1f} % of the items have R-hat <= {targets.max_item_rhat}; run longer chains"
         )
-    return Convergence(enough, 0, 0, 1, 0.0, float("nan"), float("nan"), share, tuple(warnings))
+    if not sampled:
+        return Convergence(enough, 0, 0, 1, 0.0, unknown, unknown, share, tuple(warnings))
+    ess = np.nan_to_num(np.concatenate([g.ess_bulk.min(axis=1) for g in groups.values()]))
+    wanted = targets.mean_error**-2 if targets.min_ess is None else targets.min_ess
+    if not enough_items(ess >= wanted, targets):
+        enough = False
+        warnings.append(
+            f"{(ess < wanted).sum()} of {ess.size} items have fewer than {wanted:.0f} effective draws, the fewest "
+            f"{ess.min():.0f}; run longer chains"
+        )
+    error = max(float(np.quantile(ess, 1.0 - targets.item_share)), 1.0) ** -0.5
+    return Convergence(
+        enough, 0, 0, 1, 0.0, unknown, unknown, share, tuple(warnings), mean_error=error, sd_error=error / np.sqrt(2.0)
+    )
 
 
 def draws_of_numpyro(mcmc: Any) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def legacy_calibration(
     if not ids:
         raise DataError("parameters: the table has no items")
     return calibration_from_draws(
-        period, arrays, spec, item_ids=ids, items=table, design_states=states, engine="legacy", seed=seed
+        period, arrays, spec, item_ids=ids, items=table, design_states=states, engine="legacy", seed=seed, sampled=False
     )
 
 
