@@ -1,6 +1,6 @@
 """What splitting a period by examinees costs: the period put together from shards against the unsplit fit.
 
-    python benchmarks/shards.py --design sparse --shards 2 4 8
+    python benchmarks/shards.py --design dense --shards 2 4 8
 
 Simulates one period (2pl, items at random for every examinee), calibrates it whole, whole again with another seed (what
 two samplers differ by), and in shards that are put together; prints per parameter: correlation and root-mean-square
@@ -27,7 +27,7 @@ from concal.spec import Spec
 
 DESIGNS = {
     "dense": {"items": 200, "examinees": 4000, "per_examinee": 30},
-    "sparse": {"items": 1500, "examinees": 6000, "per_examinee": 24},
+    "sparse": {"items": 1500, "examinees": 4000, "per_examinee": 24},
     "tiny": {"items": 60, "examinees": 1600, "per_examinee": 15},
 }
 
