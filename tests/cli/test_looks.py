@@ -112,7 +112,7 @@ def test_every_command_with_json_says_what_it_prints():
     commands = {c.name: c.callback for c in app.registered_commands}
     printing = {name for name, function in commands.items() if "as_json" in function.__annotations__}
     missing = printing - set(output_names())
-    assert not missing, f"give {missing} a View in cli/views.py or an object in cli/outputs.py"
+    assert not missing, f"give {missing} a View in cli/views/ or an object in cli/outputs.py"
 
 
 @pytest.mark.parametrize("option", ["--out", "--release", "--version"])
