@@ -30,7 +30,7 @@ from concal.link.result import Link
 from concal.link.solve import Criterion, Solution, solve
 from concal.spec import LinkingSpec
 
-_CONSENSUS_SEED = 20263
+_CONSENSUS_SEED, _PAIRING_SEED = 20263, 20264
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,17 @@ def _draw_index(n_draws: int, wanted: int | None) -> npt.NDArray[np.int64]:
     return np.linspace(0, n_draws - 1, wanted).round().astype(np.int64)
 
 
+def _partners(draws: npt.NDArray[np.int64], n_target: int) -> npt.NDArray[np.int64]:
+    """Which draw of the target each draw meets: in random order, a shorter target again from its start.
+
+    Draws of two periods are independent given the data, so any order will do; not their own, because two runs of an
+    engine with one seed can share random numbers. Their metrics then wobble together, the wobble cancels in the link,
+    and its SD is a quarter of what it should be (periods of 1,000 examinees, equally many sweeps).
+    """
+    order = np.random.default_rng(_PAIRING_SEED).permutation(n_target)
+    return order if n_target == draws.size else order[draws % n_target]
+
+
 def _needs_detour(period: Source, target: Source, dimensions: list[str], spec: LinkingSpec) -> bool:
     return any(find_anchors(period, target, d, spec.max_rhat).n_kept < spec.min_anchors for d in dimensions)
 
@@ -119,8 +130,7 @@ def _link_dimension(
 ) -> _DimensionLink:
     candidates, target = route.candidates, route.target
     n_target = next(g.xi.shape[0] for g in target.groups if g.dimension == candidates.dimension)
-    # draw s of the period meets draw s of the reference; a shorter reference is used again from its start
-    ref_draws = np.arange(n_target) if n_target == draws.size else draws % n_target
+    ref_draws = _partners(draws, n_target)
     quadrature = make_quadrature(np.linspace(-spec.node_range, spec.node_range, spec.nodes))
     candidates, moves = purify(candidates, period, target, draws, ref_draws, quadrature, spec)
     omega = np.zeros(len(candidates.item_ids))
