@@ -11,6 +11,7 @@ from scipy import optimize
 from concal.combine.paper import combine_paper, from_log_cholesky, log_cholesky
 from concal.errors import DataError, LinkError
 from concal.link.period import link as link_period
+from concal.link.period import partners
 from concal.spec import ConsensusSpec, LinkingSpec
 
 SPEC = ConsensusSpec(method="paper", paper_draws=80)
@@ -402,8 +403,9 @@ def slow_link(foc, ref, draws, *, weights, purify_of):
         return 1 / (1 + np.exp(-np.exp(xi[:, 1:2]) * (theta - xi[:, :1])))
 
     out = []
+    met = partners(np.arange(foc.n_draws), ref.n_draws)
     for s in draws:
-        theirs, ours = a.flat("xi")[s][i][kept], b.flat("xi")[s][j][kept]
+        theirs, ours = a.flat("xi")[met[s]][i][kept], b.flat("xi")[s][j][kept]
 
         def criterion(v, theirs=theirs, ours=ours):
             D = curve(t, theirs) - curve((t - v[1]) / np.exp(v[0]), ours)

@@ -124,7 +124,7 @@ def test_what_cannot_be_done_is_refused():
         (ScoreOptions("eep"), "method must be one of"),
         (ScoreOptions(items="point"), "items must be one of"),
         (ScoreOptions(items="draws", draws=1), "from 2 to"),
-        (ScoreOptions(prior="P9"), "no period 'P9'"),
+        (ScoreOptions(prior="P9"), "no period and no group of examinees 'P9'"),
     ):
         with pytest.raises(DataError, match=message):
             score_examinees(bank, people(answered), options)

@@ -258,7 +258,7 @@ def test_times_ask_for_periods(tmp_path):
         ("a,b\n0,1\n0,1\n", r"no column is called like the ids of examinees, and the first, 'a'"),
         ("id,text\n1,x\n2,y\n", "neither a long table"),
         ("id,item,resp\n1,i,A\n2,i,B\n", "2 scores not a number \\('A', 'B'\\); score the answers first"),
-        ("id,item,resp\n1,i,-9\n2,i,1\n", r"negative scores: 'i'; a code for a missing answer"),
+        ("id,item,resp\n1,i,-9\n2,i,1\n", r"negative scores \(1\): 'i'; a code for a missing answer"),
     ],
 )
 def test_questions_where_it_cannot_tell(content, message, tmp_path):

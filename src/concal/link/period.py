@@ -110,7 +110,7 @@ def _draw_index(n_draws: int, wanted: int | None) -> npt.NDArray[np.int64]:
     return np.linspace(0, n_draws - 1, wanted).round().astype(np.int64)
 
 
-def _partners(draws: npt.NDArray[np.int64], n_target: int) -> npt.NDArray[np.int64]:
+def partners(draws: npt.NDArray[np.int64], n_target: int) -> npt.NDArray[np.int64]:
     """Which draw of the target each draw meets: in random order, a shorter target again from its start.
 
     Draws of two periods are independent given the data, so any order will do; not their own, because two runs of an
@@ -130,7 +130,7 @@ def _link_dimension(
 ) -> _DimensionLink:
     candidates, target = route.candidates, route.target
     n_target = next(g.xi.shape[0] for g in target.groups if g.dimension == candidates.dimension)
-    ref_draws = _partners(draws, n_target)
+    ref_draws = partners(draws, n_target)
     quadrature = make_quadrature(np.linspace(-spec.node_range, spec.node_range, spec.nodes))
     candidates, moves = purify(candidates, period, target, draws, ref_draws, quadrature, spec)
     omega = np.zeros(len(candidates.item_ids))
