@@ -75,6 +75,12 @@ def some_items(n, model="2pl", *, prefix="i", seed=1, categories=None):
     return m, tuple(f"{prefix}{k:04d}" for k in range(n)), xi
 
 
+@pytest.fixture
+def in_order(monkeypatch):
+    """Draw s of a period meets draw s of its target, so that what happens to one draw can be followed."""
+    monkeypatch.setattr("concal.link.period.partners", lambda draws, n_target: draws % n_target)
+
+
 @pytest.fixture(scope="session")
 def make_calibration():
     return build

@@ -77,7 +77,7 @@ def center_given(shifts: ScoreShifts, z: npt.NDArray[np.intp], variance: Array) 
 
 
 def _draw_shares(z: npt.NDArray[np.intp], group: npt.NDArray[np.intp], size: Array, rng: np.random.Generator) -> Array:
-    """Shares (groups, sizes) given memberships; drawn again until at least half of all anchors are expected to stay."""
+    """Shares (groups, sizes) given memberships: the first draw by which half of all anchors stay, or the nearest."""
     counts = np.zeros((size.size, DELTA.size))
     np.add.at(counts, (group, z), 1.0)
     if size.size > 1:
