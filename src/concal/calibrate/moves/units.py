@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -25,6 +25,12 @@ ITEM_STREAM = 1000  # plus 64 per group
 class ItemLikelihood(Protocol):
     """What is known of the items besides their priors: responses, or the factors that stand for them."""
 
+    def parameters(self, k: int, xi: Any, lo: int, hi: int) -> npt.NDArray[np.float32]:
+        """What the passes read of items lo..hi of group k at xi (items, p, LANES): `par`, (items, rows, LANES)."""
+
+    def jacobian(self, k: int, xi: Any, lo: int, hi: int) -> npt.NDArray[np.float64]:
+        """d psi / d extras of items lo..hi, for those passes that take gradients by psi; else empty."""
+
     def accumulate(self, state: Any, k: int, x: Any, par: Any, jacobian: Any, acc: Any, lo: int, hi: int) -> None:
         """Log-likelihood, gradient and information of items lo..hi of group k into rows 0..hi-lo of `acc`.
 
@@ -40,6 +46,14 @@ class Responses:
 
     def __init__(self, layout: Layout) -> None:
         self.groups = layout.groups
+
+    def parameters(self, k: int, xi: Any, lo: int, hi: int) -> npt.NDArray[np.float32]:
+        """See `ItemLikelihood`."""
+        return kernel_parameters(self.groups[k], xi[lo:hi])
+
+    def jacobian(self, k: int, xi: Any, lo: int, hi: int) -> npt.NDArray[np.float64]:
+        """See `ItemLikelihood`."""
+        return jacobian(self.groups[k], xi[lo:hi])
 
     def accumulate(self, state: State, k: int, x: Any, par: Any, jacobian: Any, acc: Any, lo: int, hi: int) -> None:
         """See `ItemLikelihood`."""
@@ -168,17 +182,19 @@ class UnitSteps:
 
     def parameters(self, xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, npt.NDArray[np.float32]]:
         """Kernel parameters of whole groups, by group index."""
-        groups = self.layout.groups
-        tasks = [(k, block) for k in xi for block in groups[k].item_blocks]
-        parts = self.workers.map(lambda task: kernel_parameters(groups[task[0]], xi[task[0]][slice(*task[1])]), tasks)
-        return _by_group(tasks, parts)
+        return self._by_group(self.likelihood.parameters, xi)
 
     def jacobians(self, xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, npt.NDArray[np.float64]]:
         """Jacobians of whole groups, by group index; an empty one for a model without extras."""
-        groups = self.layout.groups
-        tasks = [(k, block) for k in xi for block in groups[k].item_blocks]
-        parts = self.workers.map(lambda task: jacobian(groups[task[0]], xi[task[0]][slice(*task[1])]), tasks)
-        return _by_group(tasks, parts)
+        return self._by_group(self.likelihood.jacobian, xi)
+
+    def _by_group(self, find: Callable[..., Any], xi: Mapping[int, npt.NDArray[np.float64]]) -> dict[int, Any]:
+        """Found block by block, side by side."""
+        tasks = [(k, block) for k in xi for block in self.layout.groups[k].item_blocks]
+        blocks: dict[int, list[Any]] = {}
+        for (k, _), part in zip(tasks, self.workers.map(lambda t: find(t[0], xi[t[0]], *t[1]), tasks), strict=True):
+            blocks.setdefault(k, []).append(part)
+        return {k: parts[0] if len(parts) == 1 else np.concatenate(parts) for k, parts in blocks.items()}
 
     def refresh(self, state: Any) -> None:
         """Kernel parameters of the items as they are now."""
@@ -219,11 +235,3 @@ class UnitSteps:
 def accumulators(g: GroupLayout, n: int) -> npt.NDArray[np.float64]:
     """Room for n items' log-likelihood, gradient and information."""
     return np.empty((n, 1 + g.p + g.p * (g.p + 1) // 2, LANES))
-
-
-def _by_group(tasks: list[tuple[int, tuple[int, int]]], parts: list[Any]) -> dict[int, Any]:
-    """Blocks of items put together again."""
-    blocks: dict[int, list[Any]] = {}
-    for (k, _), part in zip(tasks, parts, strict=True):
-        blocks.setdefault(k, []).append(part)
-    return {k: parts[0] if len(parts) == 1 else np.concatenate(parts) for k, parts in blocks.items()}

@@ -68,6 +68,15 @@ class GroupTables:
         """Sums of (factors, ...) over the factors of each item."""
         return np.asarray(np.add.reduceat(values, self.start[:-1], axis=0))
 
+    def of_items(self, items: npt.NDArray[np.intp]) -> GroupTables:
+        """Those of some of the items, given by their places in order; they are items 0, 1, ... of the result."""
+        use = np.flatnonzero(np.isin(self.item, items))
+        item = np.searchsorted(items, self.item[use]).astype(np.int32)
+        start = np.concatenate([[0], np.cumsum(np.bincount(item, minlength=items.size))]).astype(np.int64)
+        bins, mean, sd, score, count = (column[use] for column in self.tables)
+        Q, h = self.Q[use], self.h[use]
+        return GroupTables(self.rows[items], start, item, self.period[use], bins, mean, sd, score, count, Q, h)
+
 
 def arrange(
     placed: Sequence[Placed],

@@ -19,7 +19,7 @@ from concal.calibrate.family import families
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import GroupLayout
 from concal.calibrate.standardise import group_rows
-from concal.calibrate.state import GroupState, kernel_parameters, level_shared
+from concal.calibrate.state import GroupState, level_shared
 from concal.calibrate.workers import Workers, available_cores
 from concal.combine.analytic.consensus import group_consensus
 from concal.combine.analytic.forms import GroupEvidence, NewItems, unite_forms
@@ -131,7 +131,7 @@ def sample_jointly(
     known = _settle(list(evidence.values()), factors, totals)
     linked = np.array([p.linked for p in placed])
     suspects = _protect_links(list(evidence.values()), factors, known, totals, linked) if spec.robust_links else 0
-    start = _start(list(evidence.values()), layouts, known, totals, rng)
+    start = _start(list(evidence.values()), factors, known, totals, rng)
     taus = [float(group.hyperprior[0, 0]) for group in evidence.values()]
     sampler = JointSampler(layouts, factors, LinkPriors(placed, layouts, tables), start, taus, spec.seed, keep)
     return JointSample(list(evidence.values()), tables, layouts, sampler.run(tell), suspects, rng)
@@ -177,25 +177,27 @@ def _protect_links(
 
 def _start(
     evidence: Sequence[GroupEvidence],
-    layouts: Sequence[GroupLayout],
+    factors: Factors,
     known: Sequence[tuple[Array, Array]],
     totals: Totals,
     rng: np.random.Generator,
 ) -> JointState:
     """Every chain at a draw of what is known by then."""
     groups = []
-    for group, g, (centre, covariance) in zip(evidence, layouts, known, strict=True):
+    for k, (group, g, (centre, covariance)) in enumerate(zip(evidence, factors.groups, known, strict=True)):
         noise = np.linalg.cholesky(symmetric(covariance)) @ rng.standard_normal((g.n_items, g.p, LANES))
         xi = np.ascontiguousarray(centre[:, :, None] + noise)
         beta = np.linalg.inv(g.design.to_user) @ group.population.beta
         beta = np.repeat(beta[:, :, None], LANES, axis=2)
         sigma = np.repeat(group.population.sigma[:, :, None], LANES, axis=2)
         mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(xi.shape)
-        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi))
+        s = GroupState(
+            xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, factors.parameters(k, xi, 0, g.n_items)
+        )
         for c in g.model.shared:
             s.beta[0, c] += np.sqrt(group.population.beta_covariance[c, c]) * rng.standard_normal(LANES)
         groups.append(s)
-    level_shared(families(layouts), groups)
+    level_shared(families(factors.groups), groups)
     spread = np.stack([_root(C) for C in totals.link_covariance.reshape(-1, 2, 2)]).reshape(
         totals.link_covariance.shape
     )
