@@ -150,12 +150,12 @@ def _halves(
     first = np.zeros(n, dtype=bool)
     first[np.random.default_rng(_HALVES_SEED).permutation(n)[: n // 2]] = True
     first = first[np.argsort(np.argsort(order))]
-    ends, draws = [], []
+    ends, draws, mean = [], [], [b.mean() for b in blocks]
     for half in (first, ~first):
         start = (solution.A[some], solution.B[some])
         answer = solve(only(part, half), criterion, start=start)
         draws.append(_constants(answer.A, answer.B))
-        middle = solve([b.mean() for b in only(blocks, half)], criterion)
+        middle = solve(only(mean, half), criterion)
         ends.append((float(middle.A[0]), float(middle.B[0])))
     x = np.subtract(*(np.array([np.log(A), B]) for A, B in ends))
     C = np.cov((draws[0] - draws[1]).T)

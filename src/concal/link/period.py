@@ -31,6 +31,7 @@ from concal.link.solve import Criterion, Solution, solve
 from concal.spec import LinkingSpec
 
 _CONSENSUS_SEED, _PAIRING_SEED = 20263, 20264
+_ITEMS_AT_A_TIME = 1024
 
 
 @dataclass(frozen=True)
@@ -145,9 +146,8 @@ def _link_dimension(
     _refuse_bad_link(solution, period.name, candidates)
     influence_A, influence_B, information = anchor_influence([b.mean() for b in blocks], criterion, *center)
     n_effective = effective_number(information)
-    linked = metric.move_theta(locations(period, candidates.place_foc, draws), solution.A[:, None], solution.B[:, None])
-    displacement = locations(target, candidates.place_ref, ref_draws) - linked
-    frame = _anchor_frame(candidates, omega, displacement, order, influence_A, influence_B)
+    displacement = _displacements(period, target, candidates, draws, ref_draws, solution)
+    frame = _anchor_frame(candidates, omega, *displacement, order, influence_A, influence_B)
     table = method_table(blocks, quadrature, spec.delta)
     warnings = list(route.warnings)
     if candidates.unknown_rhat:
@@ -194,10 +194,34 @@ def _refuse_bad_link(solution: Solution, period: str, candidates: Candidates) ->
         )
 
 
+def _displacements(
+    period: Source,
+    target: Source,
+    candidates: Candidates,
+    draws: npt.NDArray[np.int64],
+    ref_draws: npt.NDArray[np.int64],
+    solution: Solution,
+) -> tuple[Array, Array]:
+    """Mean and SD over the draws of d_ref - (A d + B) of every candidate, some candidates at a time."""
+    n = len(candidates.item_ids)
+    mean, sd = np.empty(n), np.zeros(n)
+    for start in range(0, n, _ITEMS_AT_A_TIME):
+        own = slice(start, start + _ITEMS_AT_A_TIME)
+        linked = metric.move_theta(
+            locations(period, candidates.place_foc[own], draws), solution.A[:, None], solution.B[:, None]
+        )
+        off = locations(target, candidates.place_ref[own], ref_draws) - linked
+        mean[own] = off.mean(axis=0)
+        if draws.size > 1:
+            sd[own] = off.std(axis=0, ddof=1)
+    return mean, sd
+
+
 def _anchor_frame(
     candidates: Candidates,
     omega: Array,
     displacement: Array,
+    displacement_sd: Array,
     order: npt.NDArray[np.int64],
     influence_A: Array,
     influence_B: Array,
@@ -220,8 +244,8 @@ def _anchor_frame(
             "round": [int(r) if p else None for r, p in zip(candidates.round, purified, strict=True)],
             "residual": candidates.residual,
             "drift_probability": candidates.drift_probability,
-            "displacement": displacement.mean(axis=0),
-            "displacement_sd": displacement.std(axis=0, ddof=1) if len(displacement) > 1 else np.zeros(n),
+            "displacement": displacement,
+            "displacement_sd": displacement_sd,
             "influence_A": influence[0],
             "influence_B": influence[1],
         },
