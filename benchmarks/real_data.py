@@ -17,6 +17,9 @@ verbagg  316 people, 24 items of verbal aggression with three ordered answers; b
          features; two cohorts
 matura   three school types of a national examination in mathematics, one after the other; 30 items worth 1 to 4 points
          in one group, each with its own number of categories
+lsat6, lsat7   1,000 examinees and five items of a law school test, as 1pl and 2pl; two cohorts
+spelling 658 examinees spelled four words; 2pl; two cohorts
+science  392 people and four statements with four ordered answers; grm; two cohorts
 
 Builds a bank (add, period by period), evaluates it against the pooled fit of the same engine under the default
 targets, writes the report, and prints the agreement as Markdown; then what drifted, and the alarms.
@@ -29,6 +32,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import polars.selectors as cs
 
@@ -162,7 +166,22 @@ def verbagg(data: Path) -> Study:
     return model, items, by_cohort(table.select("person_id", "item_id", "score"), 2)
 
 
+def classic(data: Path, name: str, model: str, *, lowest: int = 0) -> Study:
+    """A handful of items in two cohorts of examinees; all of them are anchors."""
+    table = pl.read_csv(data / "classics" / f"{name}.csv").rename(NAMES)
+    score = (pl.col("score") - lowest).cast(pl.Float64)
+    table = table.select(pl.col("person_id").cast(pl.String).str.zfill(4), "item_id", score)
+    group = {"model": model, "dimension": "ability"} | ({"categories": 4} if model == "grm" else {})
+    options = {"linking": {"min_anchors": 3}, "calibration": {"seed": 1}}
+    whole = concal.Spec.parse({"bank": {"dimensions": ["ability"]}, "groups": {"all": group}, **options})
+    return whole, table.select("item_id").unique(), by_cohort(table, 2)
+
+
 STUDIES: dict[str, Callable[[Path], Study]] = {
+    "lsat6": lambda data: classic(data, "lsat6", "1pl"),
+    "lsat7": lambda data: classic(data, "lsat7", "2pl"),
+    "spelling": lambda data: classic(data, "spelling", "2pl"),
+    "science": lambda data: classic(data, "science", "grm", lowest=1),
     "cloze": cloze,
     "cloze2": lambda data: cloze(data, weeks=3),
     "assist": assist,
@@ -204,6 +223,8 @@ def main() -> None:
     write_report(bank, given.out / "report.html")
     say("report written")
     show_drift(bank)
+    if bank.parameters().height <= 10:
+        show_items(bank)
 
 
 def compare(bank: Bank, say: Callable[[str], None]) -> None:
@@ -214,6 +235,14 @@ def compare(bank: Bank, say: Callable[[str], None]) -> None:
     print(to_markdown(found.distance.with_columns(cs.float().round(3))))
     print(to_markdown(found.abilities))
     print("\n".join([*notes(found), *found.warnings]))
+
+
+def show_items(bank: Bank) -> None:
+    """Slopes and intercepts -a d, as they are published: means over the consensus' draws."""
+    for item in bank.parameters()["item_id"].sort():
+        xi = bank.draws([item])["xi"].to_numpy()[0, :, 0]
+        a, c = np.exp(xi[:, 1]), -np.exp(xi[:, 1]) * xi[:, 0]
+        print(f"{item}: a {a.mean():.3f} (SD {a.std():.3f}), intercept {c.mean():.3f} (SD {c.std():.3f})")
 
 
 def show_drift(bank: Bank) -> None:

@@ -25,4 +25,5 @@ def test_flags_under_the_model_are_at_their_level(model):
         assert fit is not None
         p += fit.items["p_value"].drop_nulls().to_list()
     flagged = float(np.mean(np.array(p) <= LEVEL))
+    print(f"{model}: {flagged:.3f} of {len(p)} items flagged")
     assert abs(flagged - LEVEL) < 3.0 * np.sqrt(LEVEL * (1.0 - LEVEL) / len(p))

@@ -112,3 +112,15 @@ def test_a_group_cannot_be_called_like_a_stratum():
     group = {"model": "gpcm", "dimension": "t", "categories": 3}
     with pytest.raises(SpecError, match="those come from the item table"):
         Spec.parse({"bank": {"dimensions": ["t"]}, "groups": {"essay (3 categories)": group}})
+
+
+def test_a_small_stratum_is_doubted_for_its_steps_alone():
+    """Its d and log a have the population of the whole group, and two categories have no steps."""
+    table = items(categories=[2, 3, 3, 3, 3, 5], length=[1.0, 2, 3, 4, 5, 6])
+    checked = check_period(answers([1, 2, 2, 2, 2, 4]), table, spec_of(features="~ length"))
+    doubts = [text for text in checked.warnings if "priors" in text]
+    assert len(doubts) == 1
+    assert doubts[0].startswith("group 'essay': 1 item with 5 categories and steps for 2 coefficients")
+    table = items(categories=[2, 2, 3, 3, 5, 5], kind=["x", "x", "y", "y", "z", "z"])
+    checked = check_period(answers([1, 1, 2, 2, 4, 4]), table, spec_of(features="~ C(kind)"))
+    assert not any("cannot be told apart" in text for text in checked.warnings)

@@ -27,6 +27,7 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibrate.abilities import abilities_given
 from concal.calibrate.diagnostics import diagnose
+from concal.calibrate.family import families
 from concal.calibrate.fit.period_fit import fit_period
 from concal.calibrate.kernels import LANES
 from concal.calibrate.layout import Layout, lay_out
@@ -119,6 +120,7 @@ def _groups(
 ) -> dict[str, GroupDraws]:
     """Draws of items and populations, and the response tables of the whole period."""
     layouts = {g.name: g for g in layout.groups}
+    alone = {family.lead for family in families(sample.layouts) if len(family.members) == 1}
     found = {}
     for k, evidence in enumerate(sample.evidence):
         source, g, T = data.groups[evidence.name], layouts[evidence.name], sample.layouts[k].design.to_user
@@ -145,7 +147,7 @@ def _groups(
             rhat=np.maximum(judged.rhat, _worst(shards, evidence.name)),
             ess_bulk=judged.ess_bulk,
             ess_tail=judged.ess_tail,
-            beta_mean=beta_mean,
+            beta_mean=beta_mean if k in alone else None,  # strata's conditional means are draws
             coding=source.coding,
             population_rhat=dict(zip(names, population.rhat.tolist(), strict=True)),
             population_ess=dict(zip(names, population.ess_bulk.tolist(), strict=True)),

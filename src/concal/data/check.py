@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from concal.data.doubts import doubt_populations
 from concal.data.findings import Findings, some
 from concal.data.items import read_items
 from concal.data.linkage import ItemIds, Linkage, linkage
@@ -20,7 +21,7 @@ from concal.data.strata import strata
 from concal.data.tables import period_tables
 from concal.errors import ConcalError, counted
 from concal.formula import parse_formula
-from concal.formula.design import apply_design, coding_of, doubt_rank, learn_design
+from concal.formula.design import apply_design, coding_of, learn_design
 from concal.names import check_safe_name, split_stratum
 from concal.shown import doubts, shown
 from concal.spec import GroupSpec, Spec
@@ -203,24 +204,10 @@ def _designs(
                 formula, own, name, state, unseen_level=spec.data.unseen_level, warnings=found.warnings
             )
             states[name] = state
-            _doubt_population(name, *designs[name], found)
         except ConcalError as error:
             found.caught(error)
+    doubt_populations(designs, parts, found)
     return designs, states
-
-
-def _doubt_population(
-    name: str, X: np.ndarray[Any, np.dtype[np.float64]], names: Sequence[str], found: Findings
-) -> None:
-    """Groups so small that their population model rests on its priors."""
-    n, k = X.shape
-    found.warnings += doubt_rank(X, names, name)
-    if n <= k:
-        found.warn(
-            f"group {name!r}: {counted(n, 'item')} for {counted(k, 'coefficient')} and the spread around them: the "
-            "priors of the population model decide where the responses say little; a group shared with similar items "
-            "would know more"
-        )
 
 
 def _complete(table: pl.DataFrame, columns: Collection[str]) -> pl.Series:

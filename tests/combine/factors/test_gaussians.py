@@ -8,6 +8,7 @@ from gaussian_worlds import CONVERGED, DIMENSIONS
 
 from concal import metric
 from concal.calibrate.result import Calibration, GroupDraws
+from concal.combine.factors.check import collapsed
 from concal.combine.factors.gaussians import FLOOR, finish, from_gradients, prior_precision
 from concal.combine.factors.make import make_factors
 from concal.combine.gaussian import relative_eigenvalues
@@ -214,6 +215,18 @@ def test_a_spread_that_cannot_be_told_from_zero_is_named():
     sigma[..., :, 1] *= scale[..., None]
     found = make_factors(with_group(calm, sigma=sigma)).warnings
     assert len([w for w in found if "the items' spread of log_a cannot be told from zero" in w]) == 1
+
+
+def test_a_spread_that_strata_share_is_named_once():
+    calm, _, _ = phi_period(draws=400, model="3pl")
+    group = replace(calm.groups["g"], model=make_model("gpcm", 3))
+    scale = np.exp(np.random.default_rng(3).normal(0.0, 1.5, group.sigma.shape[:2]))
+    shaky = group.sigma * scale[..., None, None] ** 2
+    strata = {f"g ({k} categories)": replace(group, name=f"g ({k} categories)", sigma=shaky) for k in (3, 4)}
+    (text,) = collapsed({**strata, "calm": replace(group, name="calm")})
+    assert text.startswith("group 'g': the items' spread of d, log_a, c_1 (3 categories), c_1 (4 categories) cannot")
+    guided = {name: replace(g, guide_mean=np.zeros((1, 3))) for name, g in strata.items()}
+    assert collapsed(guided) == []
 
 
 def test_wobble_is_found_and_taken_out():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 from concal.calibrate.result import Calibration, GroupDraws
 from concal.combine.gaussian import effective_covariance_draws
 from concal.errors import DataError, first_few
+from concal.names import split_stratum
 
 Array = npt.NDArray[np.float64]
 COLLAPSED = 0.4  # 5 % quantile of a population SD over its median, below which it cannot be told from zero
@@ -42,20 +45,33 @@ def check_calibration(calibration: Calibration) -> None:
             raise DataError(f"{where}: dimension {group.dimension!r} is not one of {calibration.dimensions}")
 
 
-def collapsed(group: GroupDraws) -> list[str]:
-    """Parameters whose population SD the period cannot tell from zero.
+def collapsed(groups: Mapping[str, GroupDraws]) -> list[str]:
+    """Parameters whose population SD the period cannot tell from zero, a warning for each group of the spec.
 
-    Draws with an SD near zero pin the items to their prediction and say little about the items' likelihood.
+    Draws with an SD near zero pin the items to their prediction and say little about the items' likelihood. Guided
+    items follow no population. Strata of a group share the spread of d and log a, which is named once.
     """
+    found: dict[str, list[str]] = {}
+    for group in groups.values():
+        if group.guide_mean is None:
+            base, categories = split_stratum(group.name)
+            named = found.setdefault(base, [])
+            for name in _collapsed(group):
+                own = categories is not None and name in group.model.extras
+                label = f"{name} ({categories} categories)" if own else name
+                named.extend([] if label in named else [label])
+    return [
+        f"group {name!r}: the items' spread of {', '.join(parameters)} cannot be told from zero in this period; what "
+        "the consensus says of them rests on the other periods (take longer periods, or merge groups)"
+        for name, parameters in found.items()
+        if parameters
+    ]
+
+
+def _collapsed(group: GroupDraws) -> list[str]:
     sd = np.sqrt(np.diagonal(group.sigma, axis1=-2, axis2=-1).reshape(-1, len(group.model.parameters)))
     low, middle = np.quantile(sd, [0.05, 0.5], axis=0)
-    names = [name for name, small in zip(group.model.parameters, low < COLLAPSED * middle, strict=True) if small]
-    if not names:
-        return []
-    return [
-        f"group {group.name!r}: the items' spread of {', '.join(names)} cannot be told from zero in this period; what "
-        "the consensus says of them rests on the other periods (take longer periods, or merge groups)"
-    ]
+    return [name for name, small in zip(group.model.parameters, low < COLLAPSED * middle, strict=True) if small]
 
 
 def effective_draws(group: GroupDraws, n_draws: int, warnings: list[str]) -> Array:

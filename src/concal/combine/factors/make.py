@@ -27,7 +27,7 @@ def make_factors(calibration: Calibration) -> PeriodFactors:
         Of this engine (gradients and response tables) or of another (draws).
     """
     check_calibration(calibration)
-    warnings: list[str] = []
+    warnings = collapsed(calibration.groups)
     xi: dict[str, tuple[Array, Array]] = {}
     phi: dict[str, PhiMoments] = {}
     for name, group in calibration.groups.items():
@@ -36,8 +36,6 @@ def make_factors(calibration: Calibration) -> PeriodFactors:
     wobble = metric_wobble(calibration, phi)
     groups = {}
     for name, group in calibration.groups.items():
-        if group.guide_mean is None:
-            warnings.extend(collapsed(group))
         C = wobble[calibration.dimensions.index(group.dimension)]
         hyperprior = np.asarray(calibration.beta_prior_precision[name], dtype=np.float64)
         groups[name] = _group_factors(group, hyperprior, *xi[name], phi[name], C, warnings)
