@@ -1,6 +1,6 @@
 """What a cluster costs beside its tasks: calibrations on worker processes against the same ones done in this process.
 
-    python benchmarks/cluster.py --responses 1000000 --periods 2 --max-sweeps 300
+    python benchmarks/cluster.py --responses 1000000 --periods 2
 
 Simulates periods and calibrates each twice, with as many threads: in this process, one after the other, as `concal add`
 does it, to the finished tables; and as jobs of a cluster on this machine, from submitting to having the tables here.
@@ -99,11 +99,13 @@ def main() -> None:
     parser.add_argument("--periods", type=int, default=2)
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1, help="Of a task, on either side.")
-    parser.add_argument("--max-sweeps", type=int, default=300, help="On either side.")
+    parser.add_argument("--max-sweeps", type=int, help="On either side; default: until the targets are met.")
     given = parser.parse_args()
     content: dict[str, Any] = {"bank": {"dimensions": ["ability"]}}
     content["groups"] = {"g": {"model": "2pl", "dimension": "ability"}}
-    content["calibration"] = {"max_sweeps": given.max_sweeps, "threads": given.threads}
+    content["calibration"] = {"threads": given.threads}
+    if given.max_sweeps:
+        content["calibration"]["max_sweeps"] = given.max_sweeps
     spec = Spec.parse(content)
     periods = [simulate(f"P{k}", given.responses, k) for k in range(given.periods)]
     with tempfile.TemporaryDirectory() as folder:

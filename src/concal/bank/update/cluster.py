@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -31,6 +32,8 @@ from concal.spec import Spec
 
 CONNECT_SECONDS = 10
 """For the scheduler to answer, and for the first worker to appear."""
+TELL_SECONDS = 0.5
+"""Between two reports of a job: one for every sweep kept the scheduler busy for a tenth of a short calibration."""
 _ONE_AT_A_TIME = threading.Lock()
 
 Cluster = Any
@@ -246,9 +249,12 @@ def _on_worker(place: str, name: str, label: str, topic: str) -> str:
     from distributed import get_worker
 
     worker = get_worker()
+    told = [0.0]
 
     def tell(share: float, message: str) -> None:
-        worker.log_event(topic, {"label": label, "share": share, "message": f"{worker.name}: {message}"})
+        if time.monotonic() - told[0] > TELL_SECONDS:
+            told[0] = time.monotonic()
+            worker.log_event(topic, {"label": label, "share": share, "message": f"{worker.name}: {message}"})
 
     with _ONE_AT_A_TIME:
         do = do_link if name.startswith(LINK) else do_job

@@ -21,6 +21,7 @@ from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
+from concal.bank.update.allocator import keeping_memory
 from concal.bank.update.calibrating import calibrate_on_shelf
 from concal.bank.update.job_data import read_data, write_data
 from concal.bank.update.progress import Clock
@@ -108,7 +109,8 @@ def do_job(place: str | Path, name: str, tell: Tell, threads: int | None = None)
     try:
         if content["resume"]:
             fetch_folder(store, shelf.folder.name)  # of one who died when all was done
-        _calibrate(store, shelf, name, data, used, content["seed"], resume=content["resume"], tell=tell)
+        with keeping_memory():
+            _calibrate(store, shelf, name, data, used, content["seed"], resume=content["resume"], tell=tell)
         send_folder(store, shelf.folder, ("data/calibration", "done.json"))
     finally:
         shelf.release()
