@@ -298,3 +298,42 @@ def test_command(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "is long: examinees in 'person_id'" in out
     assert "concal init" in out
+
+
+def wide_text(separator: str, decimal: str, missing: str) -> str:
+    """A wide table as R or a spreadsheet writes it: what was not given is NA, decimals may have a comma."""
+    wide = long_table().pivot(on="item_id", index="person_id", values="score")
+    lines = [["id", *wide.columns[1:]]]
+    for k, row in enumerate(wide.rows()):
+        cells = [missing if (k + j) % 7 == 0 else f"{y:g}".replace(".", decimal) for j, y in enumerate(row[1:])]
+        lines.append([row[0], *(f'"{c}"' if separator in c else c for c in cells)])
+    return "".join(separator.join(line) + "\n" for line in lines)
+
+
+@pytest.mark.parametrize("missing", ["NA", "", "NaN"])
+@pytest.mark.parametrize(("separator", "decimal"), [(",", "."), (",", ","), (";", ","), ("\t", ",")])
+def test_wide_tables_with_what_was_not_given(separator, decimal, missing, tmp_path):
+    path = tmp_path / "wide.csv"
+    path.write_text(wide_text(separator, decimal, missing))
+    found = look_at_files(path)
+    assert (found.columns.items, found.columns.others) == (tuple(f"q{j}" for j in range(6)), ())
+    assert {(g.name, g.items) for g in found.groups} == {("binary", 2), ("ordered", 2), ("continuous", 2)}
+    accepted(found, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("person_id,item_id,score\n", r"not a single row below the names"),
+        ("id,q1,q2\n", r"not a single row below the names"),
+        ("id,q1,q2\n1,,NA\n2,NA,\n", r"every score is empty, NA or NaN"),
+        ("id,q1,q2\n1,A,B\n2,C,B\n", r"2 columns of text .*'q1: A', 'q2: B'.*score the answers first"),
+        ("id,q1,q2\n1,1,0\n2,x,1\n3,1,1\n4,0,0\n", r"1 score not a number \('x'\)"),
+    ],
+    ids=["no rows", "no rows of a wide table", "no scores", "letters", "a letter among scores"],
+)
+def test_tables_without_scores(text, message, tmp_path):
+    path = tmp_path / "r.csv"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message):
+        look_at_files(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -125,8 +126,7 @@ def _legacy(data: bytes) -> tuple[bytes, list[str]]:
     if odd is not None:
         raise DataError(_neither(data, odd))
     at = next(k for k, c in enumerate(text) if not c.isascii())
-    word = text[max(0, at - 15) : at + 15].replace("\n", ",").split(",")
-    found = next(part for part in word if not part.isascii())
+    found = next(part for part in re.split(r"[,;|\t\n]", text[max(0, at - 15) : at + 15]) if not part.isascii())
     line = text.count("\n", 0, at) + 1
     return text.encode("utf-8"), [f"it is not UTF-8 and was read as Windows-1252: {found!r} in line {line}"]
 

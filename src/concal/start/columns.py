@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from concal.errors import DataError, first_few
+from concal.data.read import MISSING
+from concal.errors import DataError, counted, first_few
 
 PERSON = (
     "personid", "person", "examineeid", "examinee", "studentid", "student", "userid", "user", "pid", "respondentid",
@@ -26,6 +27,7 @@ NOT_ITEMS = (
     "time", "form", "booklet", "group", "weight", "seq", "row", "rt",
 )  # fmt: skip
 """Names, as `plain` makes them, best first (the last of PERSON is also what other things are called)."""
+NUMBER = r"^[-+]?(\d+([.,]\d*)?|[.,]\d+)([eE][-+]?\d+)?$"
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,13 @@ def _wide(table: pl.DataFrame, person: str | None, where: str) -> Columns:
         person = first
     items = tuple(name for name in table.columns if name != person and _holds_scores(table[name]))
     if len(items) < 2:
+        words = [name for name in table.columns if name != person and _holds_words(table[name])]
+        if len(words) > 1:
+            raise DataError(
+                f"{where}: {counted(len(words), 'column')} of text where a wide table has scores "
+                f"({first_few([f'{n}: {table[n].drop_nulls()[0]}' for n in words])}); score the answers first (0 and 1, "
+                "or points), or name the columns of a long table with --person, --item and --score"
+            )
         raise DataError(
             f"{where}: neither a long table (a column of items) nor a wide one (a column of scores per item): "
             f"{first_few(table.columns, 20)}; name the columns with --person, --item and --score"
@@ -122,4 +131,17 @@ def _holds_scores(column: pl.Series) -> bool:
     called = plain(column.name)
     if called in NOT_ITEMS or called.startswith("cov"):
         return False
+    if column.dtype == pl.String:
+        return _mostly_numbers(column)
     return column.dtype.is_numeric() or column.dtype in (pl.Boolean, pl.Null)
+
+
+def _mostly_numbers(text: pl.Series) -> bool:
+    """Numbers among which NA or a decimal comma stands; a few words there are for the reader of scores to name."""
+    given = text.str.strip_chars()
+    given = given.filter(~given.is_in(MISSING)).drop_nulls()
+    return 2 * int(given.str.contains(NUMBER).sum()) >= given.len()
+
+
+def _holds_words(column: pl.Series) -> bool:
+    return column.dtype == pl.String and plain(column.name) not in NOT_ITEMS and column.drop_nulls().len() > 0

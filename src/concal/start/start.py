@@ -83,6 +83,8 @@ def look_at_files(
     """
     odd: list[str] = []
     table = read_table(responses, what="responses", notes=odd)
+    if not table.height:
+        raise DataError(f"responses {str(responses)!r}: there is not a single row below the names of the columns")
     columns = find_columns(table, {"person": person, "item": item, "score": score}, f"responses {str(responses)!r}")
     options = DataSpec(
         person_id=columns.person_id,
@@ -97,6 +99,8 @@ def look_at_files(
             f"({some(answers.unreadable.unique().sort())}); score the answers first, or name the column of scores with "
             "--score COLUMN"
         )
+    if not answers.rows.height:
+        raise DataError(f"responses {str(responses)!r}: every score is empty, NA or NaN; there is nothing to look at")
     scored = describe_items(answers.rows, max_score)
     found = _feature_table(table, columns, items, scored, odd)
     scored = settle_kinds(scored, found.select("item_id", "group") if "group" in found.columns else None)
