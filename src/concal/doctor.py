@@ -19,6 +19,7 @@ from concal.calibrate.period import calibrate
 from concal.calibrate.result import Calibration
 from concal.calibrate.workers import available_cores
 from concal.compiler import cache_folder
+from concal.errors import counted
 from concal.simulate import simulate_programme
 from concal.spec import Spec
 
@@ -74,7 +75,7 @@ def _threads() -> Finding:
     cores = os.cpu_count() or 1
     usable = available_cores()
     few = "" if usable == cores else f"; {usable} of them may be used by this process, and are"
-    return Finding("threads", True, f"{cores} cores{few}")
+    return Finding("threads", True, f"{counted(cores, 'core')}{few}")
 
 
 def _cache() -> Finding:
@@ -84,7 +85,9 @@ def _cache() -> Finding:
     files = [p for p in folder.rglob("*") if p.is_file()]
     size = sum(p.stat().st_size for p in files) / 1e6
     state = (
-        f"{len(files)} files, {size:.0f} MB" if files else "empty: the first calibration compiles for about a minute"
+        f"{counted(len(files), 'file')}, {size:.0f} MB"
+        if files
+        else "empty: the first calibration compiles for about a minute"
     )
     return Finding("kernel cache", True, f"{folder} ({state})")
 

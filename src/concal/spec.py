@@ -315,7 +315,7 @@ class Spec(_Section):
                 yield f"reporting: the name {name!r} {why}"
             if rule.weights is None and name not in self.bank.dimensions:
                 hint = nearest(name, self.bank.dimensions)
-                yield f"{path}: {name!r} is not one of bank.dimensions{hint}; a composite needs weights"
+                yield f"{path}: {name!r} is not one of bank.dimensions, and a composite needs weights{hint}"
             for dimension in rule.weights or {}:
                 if dimension not in self.bank.dimensions:
                     yield f"{path}.weights: {dimension!r} is not one of bank.dimensions"

@@ -297,8 +297,8 @@ def test_manifests_that_cannot_be(tmp_path: Path) -> None:
     manifest = files_of(tmp_path)
     bank = Bank.create(tmp_path / "bank", QUICK)
     for text, what in (
-        ("period,responses,items\nQ1,no.csv,items.csv\n", "files do not exist"),
-        ("period,responses,items\nQ1,Q1.csv,items.csv\nQ1,Q2.csv,items.csv\n", "named twice"),
+        ("period,responses,items\nQ1,no.csv,items.csv\n", "1 file not found"),
+        ("period,responses,items\nQ1,Q1.csv,items.csv\nQ1,Q2.csv,items.csv\n", "1 period named twice"),
         ("period,responses,items\n", "no line"),
         ("period,response\nQ1,x\n", "responses"),
     ):

@@ -355,7 +355,7 @@ def test_draws_that_are_not_finite_are_refused(bank: Bank) -> None:
         made.groups["essay"].xi[0, 3, 2, 1] = np.nan
         return made
 
-    with pytest.raises(DataError, match="draws of 1 items are not finite: 'e06'"):
+    with pytest.raises(DataError, match="draws of 1 item are not finite: 'e06'"):
         add(bank, "Q3", 4, calibrator=broken)
     assert bank.refresh().version == 2
 

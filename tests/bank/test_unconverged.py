@@ -86,13 +86,13 @@ def test_accepted_it_is_marked_everywhere(bank: Bank, tmp_path: Path, capsys: py
     done = bank.export(tmp_path / "items.csv")
     assert set(done.unconverged) == answered
     assert set(pl.read_csv(tmp_path / "items.csv")["unconverged"]) == {"Q2", None}
-    assert any("1 periods have not converged: 'Q2'" in text for text in bank.show()["warnings"])
+    assert any("1 period not converged: 'Q2'" in text for text in bank.show()["warnings"])
     view = View(bank)
     assert flags(view)["v03"][:1] == ("not converged in Q2",)
     assert any("Q2: taken although it has not converged" in notice.text for notice in view.notices)
     with pytest.raises(SystemExit):
         main(["export", str(bank.path), "--to", str(tmp_path / "mirt.csv"), "--format", "mirt"])
-    assert f"{len(answered)} items had not converged in some period" in capsys.readouterr().err
+    assert f"{len(answered)} items not converged in some period" in capsys.readouterr().err
     bank.retract("Q2")
     assert bank.items()["unconverged"].null_count() == bank.items().height
 

@@ -76,7 +76,7 @@ def test_tables(bank: Bank) -> None:
     assert items.columns[:6] == ["item_id", "group", "dimension", "model", "parameter", "mean"]
     assert items["item_id"].n_unique() == 32
     assert bank.items(["e03"])["parameter"].to_list() == ["d", "log_a", "c_1", "c_2"]
-    with pytest.raises(BankError, match="1 items are not in the bank: 'nope'"):
+    with pytest.raises(BankError, match="1 item not in the bank: 'nope'"):
         bank.items(["nope"])
     assert bank.periods()["period"].to_list() == ["Q1", "Q2", "Q3"]
     assert bank.links().filter(pl.col("period") == "Q1")["A"].to_list() == [1.0, 1.0]

@@ -157,7 +157,7 @@ def test_folders_without_tables(tmp_path):
         read_table(tmp_path)
     LONG.write_parquet(tmp_path / "a.parquet")
     LONG.with_columns(extra=1).write_parquet(tmp_path / "b.parquet")
-    with pytest.raises(DataError, match=r"the 2 Parquet files of .* do not make one table"):
+    with pytest.raises(DataError, match=r"2 Parquet files of .* cannot make one table"):
         read_table(tmp_path)
 
 

@@ -67,7 +67,7 @@ def test_different_features_of_one_item_are_refused(periods):
     X[2, 1] += 1.0
     changed = {**second.groups, "vocabulary": dataclasses.replace(group, X=X)}
     periods["2026Q2"] = dataclasses.replace(second, groups=changed)
-    with pytest.raises(DataError, match=f"features of 1 items differ.*'2026Q2'.*{group.item_ids[2]!r}"):
+    with pytest.raises(DataError, match=f"features of 1 item differ.*'2026Q2'.*{group.item_ids[2]!r}"):
         pool_periods(periods, "2026Q1")
 
 

@@ -113,7 +113,7 @@ def test_wide_items_may_be_called_anything():
     [
         (odd_table(), "this is a long table"),
         (pl.DataFrame({"id": ["p"]}), "needs a column of person ids and one column per item"),
-        (pl.DataFrame({"id": ["p"], "i": [1], "x": [[1]]}), "1 columns hold no scores: 'x'"),
+        (pl.DataFrame({"id": ["p"], "i": [1], "x": [[1]]}), "1 column without scores: 'x'"),
     ],
 )
 def test_wide_refused(table, message):

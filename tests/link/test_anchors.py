@@ -134,5 +134,5 @@ def test_unknown_rhat_is_said(make_calibration, make_items):
     ref = make_calibration("q1", {"v": ("x", model, ids, xi)}, seed=1)
     foc = make_calibration("q2", {"v": ("x", model, ids, xi)}, seed=2, rhat={ids[3]: np.nan, ids[4]: 1.2})
     answer = link(foc, ref)
-    assert any("1 anchors have no R-hat" in w for w in answer.warnings)
+    assert any("1 anchor without R-hat" in w for w in answer.warnings)
     assert answer.anchors.filter(answer.anchors["item_id"] == ids[4])["dropped_by"][0] == "rhat"

@@ -75,7 +75,7 @@ def test_abilities_are_moved_by_the_links(bank):
 
 
 def test_unknown_items_and_a_missing_package(bank, monkeypatch):
-    with pytest.raises(BankError, match="1 items are not in the bank: 'nope'"):
+    with pytest.raises(BankError, match="1 item not in the bank: 'nope'"):
         plot.curves(bank, "nope")
     monkeypatch.setitem(sys.modules, "altair", None)
     with pytest.raises(DataError, match=r"pip install 'concal\[plot\]'"):

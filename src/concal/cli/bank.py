@@ -10,6 +10,7 @@ import typer
 
 from concal.cli.progress import shown_progress
 from concal.cli.show import JsonOption, Method, print_json, print_warnings
+from concal.errors import counted, first_few
 
 if TYPE_CHECKING:
     from concal.bank.update.progress import Update
@@ -84,7 +85,7 @@ def init(
     if as_json:
         print_json(made.show())
     else:
-        typer.echo(f"made {bank}: {len(made.spec.groups)} groups on {', '.join(made.spec.bank.dimensions)}")
+        typer.echo(f"made {bank}: {counted(len(made.spec.groups), 'group')} on {', '.join(made.spec.bank.dimensions)}")
 
 
 def add(
@@ -221,11 +222,12 @@ def tell(done: Update, as_json: bool) -> None:
         return
     mark = "" if data["converged"] is not False else " (not converged)"
     typer.echo(
-        f"version {done.version}: {done.action}{mark}; {data['items']:,} items on the metric of {data['reference']}"
+        f"version {done.version}: {done.action}{mark}; "
+        f"{counted(data['items'], 'item')} on the metric of {data['reference']}"
     )
     for row in data["anchors"]:
         typer.echo(
-            f"  {row['dimension']}: {row.get('anchors') or 0} anchors, "
+            f"  {row['dimension']}: {counted(row.get('anchors') or 0, 'anchor')}, "
             f"A = {row['A_mean']:.4f} (SD {row['A_sd']:.4f}), B = {row['B_mean']:.4f} (SD {row['B_sd']:.4f})"
         )
     if done.relinked:
@@ -332,18 +334,18 @@ def export(
     """
     from dataclasses import asdict
 
-    from concal.errors import first_few
-
     done = open_version(bank, at).export(to, format=None if format is None else format.value, period=period)
     if as_json:
         print_json(asdict(done) | {"path": str(done.path)})
         return
-    typer.echo(f"{done.items:,} items written to {done.path} ({done.format})")
+    typer.echo(f"{counted(done.items, 'item')} written to {done.path} ({done.format})")
     doubts = []
     if done.left_out:
-        doubts.append(f"{len(done.left_out)} items have no counterpart there: {first_few(done.left_out)}")
+        doubts.append(f"{counted(len(done.left_out), 'item')} without a counterpart there: {first_few(done.left_out)}")
     if done.unconverged:
-        doubts.append(f"{len(done.unconverged)} items had not converged in some period: {first_few(done.unconverged)}")
+        doubts.append(
+            f"{counted(len(done.unconverged), 'item')} not converged in some period: {first_few(done.unconverged)}"
+        )
     print_warnings(doubts)
 
 
@@ -361,11 +363,13 @@ def verify(bank: BankArgument, as_json: JsonOption = False) -> None:
     if as_json:
         print_json({"ok": found.ok, **asdict(found)})
     else:
-        typer.echo(f"{found.versions} versions, {found.files} files, {found.bytes:,} bytes read")
+        typer.echo(
+            f"{counted(found.versions, 'version')}, {counted(found.files, 'file')}, {counted(found.bytes, 'byte')} read"
+        )
         for text in found.problems:
             typer.echo(f"damaged: {text}", err=True)
         if found.unknown:
-            typer.echo(f"{len(found.unknown)} files no version needs; `concal prune` removes them")
+            typer.echo(f"{counted(len(found.unknown), 'file')} no version needs; `concal prune` clears up")
     if not found.ok:
         raise typer.Exit(1)
 
@@ -392,4 +396,7 @@ def prune(
         print_json({**asdict(done), "dry_run": dry_run})
     else:
         verb = "would remove" if dry_run else "removed"
-        typer.echo(f"{verb} {len(done.versions)} versions and {len(done.files)} files, {done.bytes:,} bytes")
+        typer.echo(
+            f"{verb} {counted(len(done.versions), 'version')} and {counted(len(done.files), 'file')}, "
+            f"{counted(done.bytes, 'byte')}"
+        )

@@ -20,6 +20,7 @@ from concal.cli.show import (
     print_warnings,
     write_table,
 )
+from concal.errors import counted
 
 if TYPE_CHECKING:
     from concal.data.check import CheckedPeriod
@@ -92,7 +93,8 @@ def _as_data(checked: CheckedPeriod) -> dict[str, Any]:
 def _print(checked: CheckedPeriod, full: bool) -> None:
     data = checked.data
     typer.echo(
-        f"period {data.period}: {data.n_responses:,} responses of {data.person_ids.len():,} examinees, no problem"
+        f"period {data.period}: {counted(data.n_responses, 'response')} of "
+        f"{counted(data.person_ids.len(), 'examinee')}, no problem"
     )
     for name, view in (("groups", views.GROUPS), ("exposure", views.EXPOSURE), ("persons", views.PERSONS)):
         print_view(checked.tables[name], view, full=full)

@@ -72,9 +72,10 @@ def dif(
 ) -> None:
     """Items that groups of examinees of equal ability do not answer alike, by what it means for scores.
 
-    Groups are the column person_group of the responses; their ability distributions may differ. The score shift is the
-    mean change of the expected score (0 to 1) over the group's examinees; q is the false discovery rate at which the
-    item is found. `concal exclude` and `concal split` act on items.
+    Groups are the column person_group of the responses; their ability distributions may differ. Score size and score
+    shift are the root-mean-square and the mean change of the expected score (0 to 1) over the group's examinees, the
+    largest size first; q is the false discovery rate at which the item is found. `concal exclude` and `concal split`
+    act on items.
 
     Example: concal dif bank
     """

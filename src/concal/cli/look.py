@@ -107,8 +107,9 @@ def drift(
 ) -> None:
     """Items that moved, in the periods they moved in, by what it means for scores.
 
-    The score shift is the mean change of the expected score (0 to 1) over the period's examinees; q is the false
-    discovery rate at which the item is found. `concal exclude` and `concal split` act on them.
+    Score size and score shift are the root-mean-square and the mean change of the expected score (0 to 1) over the
+    period's examinees, the largest size first; q is the false discovery rate at which the item is found. `concal
+    exclude` and `concal split` act on them.
 
     Example: concal drift bank
     """

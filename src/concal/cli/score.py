@@ -114,7 +114,7 @@ def score(
         return
     done = score_file(ready, responses, to, request)
     print_warnings(done.warnings)
-    typer.echo(f"{done.rows:,} rows written to {to}", err=True)
+    typer.echo(f"{counted(done.rows, 'row')} written to {to}", err=True)
 
 
 def _tell_reliability(table: pl.DataFrame) -> None:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from concal.cli.cells import printable
-from concal.cli.terminal import print_table
-from concal.errors import DataError
+from concal.cli.terminal import print_table, wrapped
+from concal.errors import DataError, counted
 from concal.report.write import write_whole
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def show_table(
     table = naturally_sorted(table, view.order if sort else ())
     if to is not None:
         write_table(table, to)
-        typer.echo(f"{table.height:,} rows written to {to}", err=True)
+        typer.echo(f"{counted(table.height, 'row')} written to {to}", err=True)
     elif as_json:
         print_json(json_rows(table))
     else:
@@ -82,7 +82,7 @@ def show_table(
 def print_view(
     table: pl.DataFrame, view: View, *, title: str | None = None, full: bool = False, max_rows: int | None = None
 ) -> None:
-    """Print the columns a view shows (`full`: all), or what it says of a table without rows."""
+    """Print the columns a view shows (`full`: all) and its note, or what it says of a table without rows."""
     if not table.height:
         typer.echo(view.empty)
         return
@@ -90,6 +90,8 @@ def print_view(
     shown = table.select(name for name in wanted if name in table.columns)
     keys = [name for name in view.keys if name in table.columns]
     print_table(shown, title or view.title, max_rows, headings=view.headings(), decimals=view.decimals(), keys=keys)
+    if view.note:
+        typer.echo(wrapped(view.note))
 
 
 def naturally_sorted(table: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:

@@ -9,6 +9,7 @@ import typer
 
 from concal.cli import views
 from concal.cli.show import JsonOption, json_rows, print_json, print_view, print_warnings
+from concal.errors import counted
 
 if TYPE_CHECKING:
     from concal.start import Start
@@ -83,7 +84,9 @@ def _print(found: Start, written: list[Path], responses: Path) -> None:
         shape = f"wide: examinees in {columns.person_id!r}, {len(columns.items)} columns of scores"
     else:
         shape = f"long: examinees in {columns.person_id!r}, items in {columns.item_id!r}, scores in {columns.score!r}"
-    typer.echo(f"{responses} is {shape}; {found.responses:,} responses of {found.persons:,} examinees")
+    typer.echo(
+        f"{responses} is {shape}; {counted(found.responses, 'response')} of {counted(found.persons, 'examinee')}"
+    )
     if columns.others:
         typer.echo(f"other columns: {', '.join(columns.others)}")
     print_view(pl.DataFrame(_group_rows(found)), views.DRAFTS)

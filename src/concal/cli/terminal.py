@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import typer
 
 from concal.cli.cells import column_text, printable, text_width
+from concal.errors import counted
 
 if TYPE_CHECKING:
     import polars as pl
@@ -33,6 +35,11 @@ def terminal_width() -> int:
         except (AttributeError, ValueError, OSError):
             continue
     return UNKNOWN_WIDTH
+
+
+def wrapped(text: str) -> str:
+    """Prose as wide as the terminal."""
+    return textwrap.fill(text, terminal_width())
 
 
 def print_table(
@@ -72,7 +79,7 @@ def print_table(
     for line in lines:
         typer.echo(line)
     if shown.height < table.height:
-        typer.echo(f"... and {table.height - shown.height:,} more rows; --to FILE writes all of them")
+        typer.echo(f"... and {counted(table.height - shown.height, 'more row')}; --to FILE writes all of them")
 
 
 def table_lines(

@@ -63,9 +63,9 @@ class CheckedPeriod:
         data = self.data
         return {
             "period": data.period,
-            "responses": f"{data.n_responses:,} of {data.person_ids.len():,} examinees",
+            "responses": f"{data.n_responses:,} of {counted(data.person_ids.len(), 'examinee')}",
             "items": ", ".join(f"{len(g.item_ids):,} {name}" for name, g in data.groups.items()),
-            "returning": f"{self.n_returning:,} examinees" if self.n_returning else None,
+            "returning": counted(self.n_returning, "examinee") if self.n_returning else None,
             "warnings": doubts(self.warnings),
         }
 

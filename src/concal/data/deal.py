@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.data.period import PeriodData
-from concal.errors import DataError
+from concal.errors import DataError, counted
 
 LEAST_EXAMINEES = 200
 """Fewer examinees fix origin and unit of a shard's metric only to .07 and .05 SD, and its population model hardly."""
@@ -39,7 +39,7 @@ def deal(data: PeriodData, n: int) -> list[PeriodData]:
     if n > most:
         raise DataError(
             f"period {data.period!r}: {n} shards would be too small ({data.person_ids.len():,} examinees and "
-            f"{data.n_responses:,} responses to {_n_items(data):,} items); use {most} shards at most"
+            f"{data.n_responses:,} responses to {_n_items(data):,} items); use {counted(most, 'shard')} at most"
         )
     shard = shard_of(data, n)
     return [_shard(data, shard == k) for k in range(n)]

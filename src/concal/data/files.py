@@ -11,7 +11,7 @@ from typing import Any
 import polars as pl
 
 from concal.data.text import read_text
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 
 TEXT = {".csv": None, ".tsv": "\t", ".tab": "\t", ".txt": None}
 ARROW = (".parquet", ".pq", ".feather", ".arrow", ".ipc")
@@ -119,8 +119,8 @@ def _read_folder(path: Path, what: str) -> pl.DataFrame:
         return pl.concat((pl.read_parquet(p, hive_partitioning=False) for p in files), how="vertical")
     except pl.exceptions.PolarsError as error:
         raise DataError(
-            f"{what}: the {len(files)} Parquet files of {str(path)!r} do not make one table ({first_line(error)}); "
-            "they need the same columns of the same types"
+            f"{what}: {counted(len(files), 'Parquet file')} of {str(path)!r} cannot make one table "
+            f"({first_line(error)}); they need the same columns of the same types"
         ) from None
 
 

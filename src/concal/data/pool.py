@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 
 from concal.data.period import GroupData, PeriodData
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 
 
 def pool_periods(periods: Mapping[str, PeriodData], reference: str, *, name: str = "pooled") -> PeriodData:
@@ -73,7 +73,7 @@ def _pool_group(name: str, periods: Mapping[str, PeriodData], start: Mapping[str
         if differs.any():
             ids = [part.item_ids[k] for k in np.flatnonzero(differs)]
             raise DataError(
-                f"group {name!r}: features of {len(ids)} items differ between {period!r} and "
+                f"group {name!r}: features of {counted(len(ids), 'item')} differ between {period!r} and "
                 f"the periods before: {first_few(ids)}"
             )
         X[local] = np.where(known[:, None], X[local], part.X)

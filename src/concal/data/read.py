@@ -11,7 +11,7 @@ import polars as pl
 
 from concal.data.files import frame_of, read_file
 from concal.data.text import with_decimal_points
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 from concal.spec import DataSpec
 
 Table = str | Path | Any
@@ -150,7 +150,7 @@ def _melt(table: pl.DataFrame, options: DataSpec, label: str) -> Answers:
     odd = [n for n in items if (k := table[n].dtype).is_nested() or k.is_temporal() or k == pl.Binary]
     if odd:
         raise DataError(
-            f"{label}: {len(odd)} columns hold no scores: {first_few(odd)}; leave out what is not an item "
+            f"{label}: {counted(len(odd), 'column')} without scores: {first_few(odd)}; leave out what is not an item "
             "(data.ignore in bank.toml)"
         )
     # numbers instead of names, because an item may be called like one of our columns

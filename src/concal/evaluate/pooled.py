@@ -28,7 +28,7 @@ from concal.data.check import check_period
 from concal.data.period import PeriodData
 from concal.data.pool import pool_periods
 from concal.data.read import Table
-from concal.errors import BankError, ConcalError, DataError
+from concal.errors import BankError, ConcalError, DataError, counted
 from concal.evaluate.agreement import ability_agreement, agreement
 from concal.evaluate.distance import consensus_at, split_distance
 from concal.evaluate.links import pooled_links
@@ -154,7 +154,9 @@ def evaluate_bank(
     say = tell or (lambda text: None)
     periods, reference = bank.period_names, bank.reference
     if reference is None or len(periods) < 2:
-        raise BankError(f"the bank has {len(periods)} period(s); a comparison with the pooled fit needs at least two")
+        raise BankError(
+            f"the bank has {counted(len(periods), 'period')}; a comparison with the pooled fit needs at least two"
+        )
     data = pool_periods({p: bank.period_data(p) for p in periods}, reference)
     say(
         f"pooled fit of {data.n_responses:,} responses of {data.person_ids.len():,} examinees in {len(periods)} periods"

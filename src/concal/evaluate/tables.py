@@ -5,6 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from concal.bank.evaluation import Evaluation
+from concal.errors import counted
 from concal.evaluate.paper import (
     PAPER,
     PAPER_ABILITY_MEAN_DIFFERENCE,
@@ -67,7 +68,7 @@ def notes(evaluation: Evaluation) -> list[str]:
     for method in evaluation.methods:
         own = evaluation.fallback.get("by_method", {}).get(method)
         if own is not None and own["items"]:
-            lines.append(f"Population fallback ({method}): {own['items']:,} items, {own['share']:.2%}.")
+            lines.append(f"Population fallback ({method}): {counted(own['items'], 'item')}, {own['share']:.2%}.")
     cost = evaluation.cost
     if cost.get("pooled_seconds") is not None:
         updates = [s for s in cost.get("update_seconds", {}).values() if s is not None]

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from concal.calibrate.known import KnownItems
 from concal.calibrate.result import Calibration
-from concal.errors import LinkError
+from concal.errors import LinkError, counted
 from concal.link.anchors import Candidates, Source, SourceGroup, find_anchors, period_source
 from concal.link.result import Link
 from concal.link.transform import linked_xi
@@ -118,7 +118,7 @@ def find_route(
     if best.candidates.n_kept < 2:
         raise LinkError(_no_anchors(period, dimension, max_rhat, routes))
     text = (
-        f"{dimension}: only {best.candidates.n_kept} anchors ({' -> '.join(best.path)}), fewer than "
+        f"{dimension}: only {counted(best.candidates.n_kept, 'anchor')} ({' -> '.join(best.path)}), fewer than "
         f"min_anchors = {min_anchors}, and no other way has more"
     )
     return replace(best, warnings=(text,))

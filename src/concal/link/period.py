@@ -11,7 +11,7 @@ import polars as pl
 
 from concal import metric
 from concal.calibrate.result import Calibration
-from concal.errors import LinkError, first_few
+from concal.errors import LinkError, counted, first_few
 from concal.link.anchors import (
     Candidates,
     Source,
@@ -152,7 +152,8 @@ def _link_dimension(
     warnings = list(route.warnings)
     if candidates.unknown_rhat:
         warnings.append(
-            f"{candidates.dimension}: {candidates.unknown_rhat} anchors have no R-hat in a period and were not screened"
+            f"{candidates.dimension}: {counted(candidates.unknown_rhat, 'anchor')} without R-hat in a period, not "
+            "screened"
         )
     unsolved = int((~solution.newton).sum())
     if unsolved:
@@ -190,7 +191,7 @@ def _refuse_bad_link(solution: Solution, period: str, candidates: Candidates) ->
     if bad:
         raise LinkError(
             f"period {period!r}, dimension {candidates.dimension!r}: no link for draws {first_few(bad)} "
-            f"from {candidates.n_kept} anchors; look at the anchors' draws and their R-hat"
+            f"from {counted(candidates.n_kept, 'anchor')}; look at the anchors' draws and their R-hat"
         )
 
 

@@ -9,7 +9,7 @@ import polars as pl
 
 from concal.bank.evaluation import Evaluation
 from concal.bank.version import Version
-from concal.errors import DataError
+from concal.errors import DataError, counted
 from concal.plot.tables import curve_table
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def information(bank: Version, ids: str | Sequence[str] | None = None) -> altair
         y=alt.Y("information_low:Q", title="information"), y2="information_high:Q"
     )
     line = base.mark_line().encode(y="information:Q")
-    n = "all items" if ids is None else f"{1 if isinstance(ids, str) else len(ids)} items"
+    n = "all items" if ids is None else counted(1 if isinstance(ids, str) else len(ids), "item")
     return alt.layer(band, line, data=table, title=f"Information, {n}")
 
 
@@ -98,7 +98,7 @@ def drift(bank: Version, *, everything: bool = False) -> altair.Chart:
     shown = table if everything else table.filter("drifted")
     points, note = _thinned(shown.select("item_id", "period", "score_shift", "n_responses", "drifted", "item_q_value"))
     return (
-        alt.Chart(points, title=f"Drift of {shown['item_id'].n_unique()} items{note}")
+        alt.Chart(points, title=f"Drift of {counted(shown['item_id'].n_unique(), 'item')}{note}")
         .mark_point(filled=True)
         .encode(
             x=alt.X("n_responses:Q", title="responses in the period", scale=alt.Scale(type="symlog")),

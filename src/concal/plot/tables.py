@@ -11,7 +11,7 @@ import polars as pl
 
 from concal.bank.version import Version
 from concal.combine.result import Consensus, GroupConsensus
-from concal.errors import BankError, first_few
+from concal.errors import BankError, counted, first_few
 from concal.evaluate.digest import score_curves
 from concal.metric import move_items
 
@@ -25,7 +25,9 @@ def only_items(consensus: Consensus, ids: Sequence[str]) -> list[GroupConsensus]
     asked = list(ids)
     known = {item for group in consensus.groups.values() for item in group.item_ids}
     if unknown := [item for item in asked if item not in known]:
-        raise BankError(f"{len(unknown)} items are not in the bank: {first_few(unknown)}; bank.items() lists all")
+        raise BankError(
+            f"{counted(len(unknown), 'item')} not in the bank: {first_few(unknown)}; bank.items() lists all"
+        )
     found = []
     for group in consensus.groups.values():
         at = [k for k, item in enumerate(group.item_ids) if item in set(asked)]

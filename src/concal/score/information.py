@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.errors import BankError, DataError, first_few
+from concal.errors import BankError, DataError, counted, first_few
 from concal.response import ResponseModel
 from concal.score.items import GroupItems, ScoringItems
 from concal.score.prior import Abilities, mixture
@@ -105,7 +105,9 @@ def _wanted(items: ScoringItems, ids: Sequence[str] | None) -> list[npt.NDArray[
     place = {item: k for k, item in enumerate(items.item_ids)}
     unknown = [item for item in ids if item not in place]
     if unknown:
-        raise BankError(f"{len(unknown)} items are not in the bank: {first_few(unknown)}; `concal items` lists all")
+        raise BankError(
+            f"{counted(len(unknown), 'item')} not in the bank: {first_few(unknown)}; `concal items` lists all"
+        )
     at = np.array(sorted({place[item] for item in ids}), dtype=np.int64)
     return [at[(at >= g.first) & (at < g.first + g.n_items)] - g.first for g in items.groups]
 

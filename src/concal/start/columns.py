@@ -115,8 +115,8 @@ def _wide(table: pl.DataFrame, person: str | None, where: str) -> Columns:
         if len(words) > 1:
             raise DataError(
                 f"{where}: {counted(len(words), 'column')} of text where a wide table has scores "
-                f"({first_few([f'{n}: {table[n].drop_nulls()[0]}' for n in words])}); score the answers first (0 and 1, "
-                "or points), or name the columns of a long table with --person, --item and --score"
+                f"({first_few([f'{n}: {table[n].drop_nulls()[0]}' for n in words])}); score the answers first (0 and "
+                "1, or points), or name the columns of a long table with --person, --item and --score"
             )
         raise DataError(
             f"{where}: neither a long table (a column of items) nor a wide one (a column of scores per item): "

@@ -239,7 +239,7 @@ def _data_section(columns: Columns, answers: Answers, options: DataSpec) -> tupl
     again = _again(answers.rows)
     if again:
         data["duplicates"] = "first"
-        notes["duplicates"] = f'{again:,} responses to an item answered before; or "last", "mean", "error"'
+        notes["duplicates"] = f'{counted(again, "response")} to an item answered before; or "last", "mean", "error"'
     return data, notes
 
 
@@ -301,7 +301,7 @@ def _head(responses: Path, answers: Answers, columns: Columns, changed: bool) ->
     wide = " --wide" if columns.wide and not changed else ""
     n = answers.rows.height
     return [
-        f"Drafted by `concal start` from {responses.name}: {n:,} responses. Edit it and items.csv, then:",
+        f"Drafted by `concal start` from {responses.name}: {counted(n, 'response')}. Edit it and items.csv, then:",
         "  concal init bank --spec bank.toml",
         f"  concal check bank PERIOD {file} --items items.csv{wide}",
         f"  concal add bank PERIOD {file} --items items.csv{wide}",

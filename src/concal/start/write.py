@@ -68,8 +68,9 @@ def draft_spec(
 
 def _group(group: GroupDraft, terms: Sequence[str]) -> list[str]:
     kind = group.kind
+    size = f"{counted(group.items, 'item')}, {counted(group.responses, 'response')}"
     lines = [
-        f"[groups.{_key(group.name)}]  # {counted(group.items, 'item')}, {group.responses:,} responses, {kind.says}",
+        f"[groups.{_key(group.name)}]  # {size}, {kind.says}",
         _line("model", kind.model, f"or {kind.other}"),
     ]
     if kind.categories is not None:

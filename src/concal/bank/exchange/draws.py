@@ -33,7 +33,7 @@ from concal.calibrate.verdict import enough_items, good_items
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.read import Table
-from concal.errors import DataError, SpecError, first_few
+from concal.errors import DataError, SpecError, counted, first_few
 from concal.formula.design import apply_design, coding_of, learn_design
 from concal.names import check_safe_name, split_stratum
 from concal.spec import GroupSpec, Spec
@@ -122,7 +122,7 @@ def calibration_from_draws(
 def _unique(ids: list[str]) -> None:
     twice = [i for i in dict.fromkeys(ids) if ids.count(i) > 1] if len(set(ids)) < len(ids) else []
     if twice:
-        raise DataError(f"{len(twice)} item ids appear more than once: {first_few(twice)}; an item has one row")
+        raise DataError(f"{counted(len(twice), 'item id')} more than once: {first_few(twice)}; an item has one row")
 
 
 def _group(
@@ -230,7 +230,7 @@ def _design(
         order = pl.DataFrame({"item_id": list(ids)}, schema={"item_id": pl.String})
         lost = order.filter(~pl.col("item_id").is_in(table["item_id"].implode()))["item_id"].to_list()
         if lost:
-            raise DataError(f"{len(lost)} items of group {name!r} are not in the item table: {first_few(lost)}")
+            raise DataError(f"{counted(len(lost), 'item')} of group {name!r} not in the item table: {first_few(lost)}")
         table = order.join(table, on="item_id", how="left", maintain_order="left")
     states[name] = learn_design(group.features, table, name, states.get(name))
     return apply_design(group.features, table, name, states[name], unseen_level=spec.data.unseen_level, warnings=[])

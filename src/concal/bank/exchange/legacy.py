@@ -16,7 +16,7 @@ from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.read import Table
 from concal.data.strata import strata
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 from concal.formula.design import apply_design, learn_design
 from concal.response.natural import xi_from_natural
 from concal.spec import Spec
@@ -99,7 +99,7 @@ def _standard_errors(rows: pl.DataFrame, parameters: tuple[str, ...], group: str
     bad = ~(np.isfinite(se) & (se > 0)).all(axis=1)
     if bad.any():
         ids = rows.filter(pl.Series(bad))["item_id"].to_list()
-        raise DataError(f"{len(ids)} items without a positive standard error: {first_few(ids)}")
+        raise DataError(f"{counted(len(ids), 'item')} without a positive standard error: {first_few(ids)}")
     return se
 
 

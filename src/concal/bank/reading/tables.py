@@ -19,7 +19,7 @@ from concal.bank.tables.views import (
     wide_items,
 )
 from concal.bank.update.acts import Acts, in_words
-from concal.errors import first_few
+from concal.errors import counted, first_few
 
 
 class Tables(Contents):
@@ -113,6 +113,6 @@ class Tables(Contents):
             found["items"] = {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
             found["method"] = consensus.method
             missed = [name for name in self.period_names if not snapshot.periods[name].info.get("converged", True)]
-            doubts = [f"{len(missed)} periods have not converged: {first_few(missed)}"] if missed else []
+            doubts = [f"{counted(len(missed), 'period')} not converged: {first_few(missed)}"] if missed else []
             found["warnings"] = [*doubts, *consensus.warnings]
         return found

@@ -11,7 +11,7 @@ import polars as pl
 from concal.bank.store.manifest import Release, Snapshot
 from concal.bank.update.acts import Acts
 from concal.combine.result import GroupConsensus
-from concal.errors import BankError, first_few
+from concal.errors import BankError, counted, first_few
 from concal.link.result import Link
 
 ITEM_COLUMNS = {
@@ -73,7 +73,7 @@ def wanted_items(table: pl.DataFrame, ids: Iterable[str] | None) -> pl.DataFrame
     unknown = [item for item in asked if item not in known]
     if unknown:
         raise BankError(
-            f"{len(unknown)} items are not in the bank: {first_few(unknown)}; `concal items BANK` lists all"
+            f"{counted(len(unknown), 'item')} not in the bank: {first_few(unknown)}; `concal items BANK` lists all"
         )
     order = pl.DataFrame({"item_id": asked}, schema={"item_id": pl.String})
     return order.join(table, on="item_id", how="left", maintain_order="left")

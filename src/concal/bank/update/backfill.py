@@ -25,7 +25,7 @@ from concal.bank.update.spec import read_spec, with_sweeps
 from concal.calibrate.fingerprint import fingerprint
 from concal.data.check import CheckedPeriod
 from concal.data.read import read_table
-from concal.errors import BankError, DataError, first_few
+from concal.errors import BankError, DataError, counted, first_few
 
 Add = Callable[["Row", Made, Cluster | None], Update]
 """Adds a period; with the links that were made ahead, by their keys, and a client of the cluster."""
@@ -48,10 +48,12 @@ def read_backlog(manifest: str | Path) -> list[Row]:
     rows = [Row(str(period), here / str(responses), here / str(items)) for period, responses, items in lines]
     twice = table["period"].filter(table["period"].is_duplicated()).unique().to_list()
     if twice:
-        raise DataError(f"manifest: {len(twice)} periods are named twice: {first_few(twice)}; a line per period")
+        raise DataError(f"manifest: {counted(len(twice), 'period')} named twice: {first_few(twice)}; a line per period")
     lost = [str(path) for row in rows for path in (row.responses, row.items) if not path.is_file()]
     if lost:
-        raise DataError(f"manifest: {len(lost)} files do not exist: {first_few(lost)}; paths are relative to it")
+        raise DataError(
+            f"manifest: {counted(len(lost), 'file')} not found: {first_few(lost)}; paths are relative to it"
+        )
     if not rows:
         raise DataError("manifest: there is no line; give period, responses, items for each period to add")
     return rows

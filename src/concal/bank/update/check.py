@@ -50,8 +50,8 @@ def refuse_overlap(store: Store, start: Snapshot, head: Snapshot, new: NewPeriod
     back = returning(own, (FolderReader(store, head.periods[name].files) for name in added))
     if back.len():
         raise BankError(
-            f"{back.len()} examinees of period {new.name!r} are also in {first_few(added)}, added while this one "
-            f"was calibrated: {first_few(back.to_list())}; run the same command again"
+            f"{counted(back.len(), 'examinee')} of period {new.name!r} also in {first_few(added)}, added while this "
+            f"one was calibrated: {first_few(back.to_list())}; run the same command again"
         )
 
 

@@ -26,7 +26,7 @@ from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.period import PeriodData
 from concal.data.read import Table
-from concal.errors import DataError, SpecError, first_few
+from concal.errors import DataError, SpecError, counted, first_few
 from concal.formula import parse_formula
 from concal.names import check_safe_name
 from concal.spec import CalibrationSpec, Spec
@@ -189,7 +189,7 @@ def check_item_draws(where: str, ids: tuple[str, ...], xi: npt.NDArray[np.float3
     ):
         found = [ids[j] for j in np.flatnonzero(bad.any(axis=1))]
         if found:
-            raise DataError(f"{where}: draws of {len(found)} items {what.format(first_few(found))}")
+            raise DataError(f"{where}: draws of {counted(len(found), 'item')} {what.format(first_few(found))}")
 
 
 def _answered_items(calibration: Calibration, spec: Spec) -> pl.DataFrame:

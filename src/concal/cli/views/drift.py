@@ -4,6 +4,11 @@ from __future__ import annotations
 
 from concal.cli.views.view import DIMENSION, FLAG, GROUP, ITEM, NUMBER, PERIOD, RESPONSES, TEXT, Column, View
 
+SIZE_AND_SHIFT = (
+    "Score size and shift: root-mean-square and mean change of the expected score (0 to 1) over the {}'s examinees; "
+    "a size far above the shift is a curve that became steeper or flatter."
+)
+
 DRIFT = View(
     "Drift",
     "nothing drifted",
@@ -33,8 +38,9 @@ DRIFT = View(
         "leave_out_log_A": Column(NUMBER, "change of the period's log A without the item"),
         "leave_out_B": Column(NUMBER, "change of the period's B without the item"),
     },
-    ("item_id", "period", "direction", "score_shift", "item_q_value", "n_responses"),
+    ("item_id", "period", "direction", "score_size", "score_shift", "item_q_value", "n_responses"),
     keys=("item_id", "period"),
+    note=f"Largest score size first. {SIZE_AND_SHIFT.format('period')}",
 )
 DIF = View(
     "Differential item functioning",
@@ -62,6 +68,7 @@ DIF = View(
         "log_a_shift": Column(NUMBER, "difference in log a", "log a shift"),
         "log_a_shift_sd": Column(NUMBER, "its SD"),
     },
-    ("item_id", "person_group", "direction", "score_shift", "d_shift", "item_q_value", "n_responses"),
+    ("item_id", "person_group", "direction", "score_size", "score_shift", "d_shift", "item_q_value", "n_responses"),
     keys=("item_id", "person_group"),
+    note=f"Largest score size first. {SIZE_AND_SHIFT.format('group')}",
 )

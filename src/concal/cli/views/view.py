@@ -38,6 +38,8 @@ class View:
         Sorted by these, numbers inside ids as numbers (C3 before C12); () leaves the table's own order.
     further : tuple of str
         Types in JSON of columns that have no line here.
+    note : str
+        Below the table on a terminal: its order, and what a reader may mistake.
     """
 
     title: str
@@ -47,6 +49,7 @@ class View:
     keys: tuple[str, ...] = ("item_id",)
     order: tuple[str, ...] = field(default=())
     further: tuple[str, ...] = (NUMBER,)
+    note: str = ""
 
     def headings(self) -> dict[str, str]:
         """Headings by column."""
