@@ -80,8 +80,6 @@ def test_every_view_with_a_bank_has_a_snapshot():
 def test_as_programs_read_it(name, looked_at, capsys):
     asked = {"items-asked": "items", "items-full": "items"}
     schema = asked.get(name, name.removesuffix("-full").removesuffix("-none"))
-        name, name.removesuffix("-full")
-    )
     found = json.loads(run([*TABLES[name], "--json"], looked_at, capsys))
     jsonschema.validate(found, output_schema(schema))
     if isinstance(found, list) and schema in VIEWS and found:

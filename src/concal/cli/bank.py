@@ -91,7 +91,7 @@ def init(
 def add(
     bank: BankArgument,
     period: PeriodArgument,
-    responses: Annotated[Path | None, typer.Argument(metavar="[RESPONSES]", help="CSV or Parquet.")] = None,
+    responses: Annotated[Path | None, typer.Argument(metavar="RESPONSES", help="CSV or Parquet.")] = None,
     items: Annotated[Path | None, typer.Option("--items", help="Item table: item_id, group, features.")] = None,
     draws: Annotated[
         Path | None, typer.Option("--draws", help="Another engine's draws (ArviZ .nc or .zarr) instead of responses.")

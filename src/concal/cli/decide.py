@@ -48,7 +48,7 @@ def split(
     item: ItemArgument,
     periods: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[PERIOD]...", help="One: from that period on; several: exactly these."),
+        typer.Argument(metavar="PERIOD", help="One: from that period on; several: exactly these."),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--from", metavar="PERIOD", help="From that period on, later ones included.")

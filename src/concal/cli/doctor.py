@@ -17,7 +17,7 @@ def register(app: typer.Typer) -> None:
 
 
 def doctor(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where a bank would be written.")] = Path(),
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where a bank would be written.")] = Path(),
     as_json: JsonOption = False,
 ) -> None:
     """Versions, threads, kernel cache, free disk, and a small calibration that must come out right.

@@ -19,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 def fit(
     bank: BankArgument,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Only these items.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ITEM", help="Only these items.")] = None,
     bins: Annotated[bool, typer.Option("--bins", help="Observed and expected mean scores by ability instead.")] = False,
     pairs: Annotated[bool, typer.Option("--pairs", help="Pairs of items with dependent residuals instead.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those flagged.")] = False,

@@ -41,7 +41,7 @@ def show(bank: BankArgument, at: AtOption = None, as_json: JsonOption = False) -
 
 def items(
     bank: BankArgument,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Only these items.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ITEM", help="Only these items.")] = None,
     long: LongOption = False,
     at: AtOption = None,
     full: FullOption = False,

@@ -26,7 +26,7 @@ def register(app: typer.Typer) -> None:
 def reporting(
     bank: BankArgument,
     name: Annotated[
-        str | None, typer.Argument(metavar="[NAME]", help="A dimension, or a composite's name: change its rule.")
+        str | None, typer.Argument(metavar="NAME", help="A dimension, or a composite's name: change its rule.")
     ] = None,
     slope: Annotated[float | None, typer.Option("--slope", help="Reported points per unit of theta.")] = None,
     intercept: Annotated[float | None, typer.Option("--intercept", help="Reported score at theta = 0.")] = None,

@@ -142,7 +142,7 @@ def scores_view(columns: list[str]) -> views.View:
 
 def information(
     bank: BankArgument,
-    ids: Annotated[list[str] | None, typer.Argument(metavar="[ITEM]...", help="Only these, as one test.")] = None,
+    ids: Annotated[list[str] | None, typer.Argument(metavar="ITEM", help="Only these, as one test.")] = None,
     theta: Annotated[list[float] | None, typer.Option("--theta", help="Where; may be given several times.")] = None,
     per_item: Annotated[bool, typer.Option("--items", help="Where each item measures best instead.")] = False,
     draws: Annotated[int, typer.Option("--draws", help="Draws of the items behind the bands.")] = 100,

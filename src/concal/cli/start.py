@@ -22,7 +22,7 @@ def register(app: typer.Typer) -> None:
 
 def start(
     responses: Annotated[Path, typer.Argument(metavar="RESPONSES", help="One row per response, or one per examinee.")],
-    items: Annotated[Path | None, typer.Argument(metavar="[ITEMS]", help="Table of items with their features.")] = None,
+    items: Annotated[Path | None, typer.Argument(metavar="ITEMS", help="Table of items with their features.")] = None,
     to: Annotated[Path, typer.Option("--to", metavar="DIR", help="Where bank.toml and items.csv go.")] = Path(),
     person: Annotated[str | None, typer.Option("--person", metavar="COLUMN", help="Column of the examinees.")] = None,
     item: Annotated[str | None, typer.Option("--item", metavar="COLUMN", help="Column of the items.")] = None,
