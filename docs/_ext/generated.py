@@ -146,7 +146,7 @@ def usage(name: str, command: Any) -> str:
         if parameter.param_type_name != "argument":
             continue
         shown = parameter.metavar or parameter.name.upper()
-        words.append(shown if parameter.required or shown.startswith("[") else f"[{shown}]")
+        words.append((shown if parameter.required else f"[{shown}]") + "..." * (parameter.nargs != 1))
     options = any(p.param_type_name == "option" and p.name != "help" for p in command.params)
     return " ".join([*words, *(["[OPTIONS]"] if options else [])])
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from importlib import import_module
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.models import CommandFunctionType
 
+from concal.cli.arguments import Command
 from concal.cli.cells import printable
 from concal.errors import ConcalError
 
@@ -29,7 +32,16 @@ COMMAND_MODULES = [
 ]
 """Modules with a ``register(app)`` that adds their commands, in the order of the help page."""
 
-app = typer.Typer(
+
+class App(typer.Typer):
+    """The application; its commands are of our kind."""
+
+    def command(self, name: str | None = None, **options: Any) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """Register a command."""
+        return super().command(name, **{"cls": Command, **options})
+
+
+app = App(
     name="concal",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

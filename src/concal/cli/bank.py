@@ -8,33 +8,29 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from concal.cli.arguments import (
+    ITEM_TABLE,
+    RESPONSES,
+    AcceptOption,
+    AtOption,
+    BankArgument,
+    JsonOption,
+    KeepResponsesOption,
+    MaxSweepsOption,
+    Method,
+    PeriodArgument,
+    ReasonOption,
+    ReplaceOption,
+    SchedulerOption,
+    WideOption,
+)
 from concal.cli.progress import shown_progress
-from concal.cli.show import JsonOption, Method, print_json, print_warnings
+from concal.cli.show import print_json, print_warnings
 from concal.errors import counted, first_few
 
 if TYPE_CHECKING:
     from concal.bank.update.progress import Update
     from concal.bank.version import Version
-
-BankArgument = Annotated[
-    str, typer.Argument(metavar="BANK", help="The bank's folder, or its address: s3://bucket/prefix, gs://, az://.")
-]
-AtOption = Annotated[
-    str | None, typer.Option("--at", metavar="VERSION|RELEASE", help="Look back; default: the newest version.")
-]
-PeriodArgument = Annotated[str, typer.Argument(metavar="PERIOD", help="Name of the period, e.g. 2026Q1.")]
-ReasonOption = Annotated[str, typer.Option("--reason", help="Kept in the history.")]
-MaxSweepsOption = Annotated[
-    int | None,
-    typer.Option("--max-sweeps", min=100, help="Another limit than calibration.max_sweeps, for this run."),
-]
-SchedulerOption = Annotated[
-    str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster of this scheduler.")
-]
-AcceptOption = Annotated[
-    bool, typer.Option("--accept-unconverged", help="Take a period whose chains missed their targets, and mark it.")
-]
-ReplaceOption = Annotated[bool, typer.Option("--replace", help="Put this in the place of a period the bank has.")]
 
 
 class ExportFormat(StrEnum):
@@ -91,8 +87,8 @@ def init(
 def add(
     bank: BankArgument,
     period: PeriodArgument,
-    responses: Annotated[Path | None, typer.Argument(metavar="RESPONSES", help="CSV or Parquet.")] = None,
-    items: Annotated[Path | None, typer.Option("--items", help="Item table: item_id, group, features.")] = None,
+    responses: Annotated[Path | None, RESPONSES] = None,
+    items: Annotated[Path | None, ITEM_TABLE] = None,
     draws: Annotated[
         Path | None, typer.Option("--draws", help="Another engine's draws (ArviZ .nc or .zarr) instead of responses.")
     ] = None,
@@ -103,11 +99,9 @@ def add(
         bool, typer.Option("--prior-included", help="With --legacy: estimates are posterior means and SDs.")
     ] = False,
     spec: Annotated[Path | None, typer.Option("--spec", help="A changed bank.toml, kept from now on.")] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="One column per item; the first holds the person ids.")] = False,
+    wide: WideOption = False,
     replace: ReplaceOption = False,
-    keep_responses: Annotated[
-        bool, typer.Option("--keep-responses/--no-keep-responses", help="Keep the responses for `concal evaluate`.")
-    ] = True,
+    keep_responses: KeepResponsesOption = True,
     seed: Annotated[int | None, typer.Option("--seed", help="Default: the spec's.")] = None,
     reason: ReasonOption = "",
     restart: Annotated[bool, typer.Option("--restart", help="Ignore the checkpoint of an interrupted run.")] = False,

@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from concal.cli import views
-from concal.cli.bank import PeriodArgument
+from concal.cli.arguments import ITEM_TABLE, RESPONSES, FullOption, JsonOption, PeriodArgument, ToOption, WideOption
 from concal.cli.outputs import output_names, output_schema
-from concal.cli.show import (
-    FullOption,
-    JsonOption,
-    ToOption,
-    json_rows,
-    print_json,
-    print_view,
-    print_warnings,
-    write_table,
-)
+from concal.cli.show import json_rows, print_json, print_view, print_warnings, write_table
 from concal.errors import counted
 
 if TYPE_CHECKING:
@@ -35,10 +26,10 @@ def register(app: typer.Typer) -> None:
 def check(
     bank: Annotated[str, typer.Argument(metavar="BANK", help="The bank, or a bank.toml.")],
     period: PeriodArgument,
-    responses: Annotated[Path, typer.Argument(metavar="RESPONSES", help="Table of responses.")],
-    items: Annotated[Path, typer.Option("--items", help="Item table: item_id, group, features.")],
+    responses: Annotated[Path, RESPONSES],
+    items: Annotated[Path, ITEM_TABLE],
     spec: Annotated[Path | None, typer.Option("--spec", help="As if with a changed bank.toml.")] = None,
-    wide: Annotated[bool, typer.Option("--wide", help="One column per item; the first holds the person ids.")] = False,
+    wide: WideOption = False,
     replace: Annotated[bool, typer.Option("--replace", help="As if in the place of a period the bank has.")] = False,
     full: FullOption = False,
     to: ToOption = None,

@@ -7,17 +7,18 @@ from typing import Annotated
 
 import typer
 
-from concal.cli.bank import (
+from concal.cli.arguments import (
     AcceptOption,
     BankArgument,
+    JsonOption,
+    KeepResponsesOption,
     MaxSweepsOption,
     ReasonOption,
     SchedulerOption,
-    tell,
-    update_data,
 )
+from concal.cli.bank import tell, update_data
 from concal.cli.progress import shown_progress
-from concal.cli.show import JsonOption, print_json
+from concal.cli.show import print_json
 
 
 def register(app: typer.Typer) -> None:
@@ -31,9 +32,7 @@ def backfill(
         Path, typer.Argument(metavar="MANIFEST", help="CSV, a line per period: period, responses, items.")
     ],
     scheduler: SchedulerOption = None,
-    keep_responses: Annotated[
-        bool, typer.Option("--keep-responses/--no-keep-responses", help="Keep the responses for `concal evaluate`.")
-    ] = True,
+    keep_responses: KeepResponsesOption = True,
     reason: ReasonOption = "",
     accept_unconverged: AcceptOption = False,
     max_sweeps: MaxSweepsOption = None,

@@ -7,9 +7,10 @@ from typing import Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.bank import AtOption, BankArgument, PeriodArgument, ReasonOption, open_version, tell
+from concal.cli.arguments import AtOption, BankArgument, FullOption, JsonOption, PeriodArgument, ReasonOption, ToOption
+from concal.cli.bank import open_version, tell
 from concal.cli.progress import shown_progress
-from concal.cli.show import FullOption, JsonOption, ToOption, show_table
+from concal.cli.show import show_table
 from concal.errors import BankError, first_few
 
 ItemArgument = Annotated[str, typer.Argument(metavar="ITEM", help="Id of the item.")]

@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.show import JsonOption, print_json, print_view
+from concal.cli.arguments import JsonOption
+from concal.cli.show import print_json, print_view
 
 COMPILED = 0.5  # seconds of compilation worth a line
 

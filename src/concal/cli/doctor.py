@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.show import JsonOption, json_rows, print_json, print_view
+from concal.cli.arguments import JsonOption
+from concal.cli.show import json_rows, print_json, print_view
 
 
 def register(app: typer.Typer) -> None:

@@ -8,18 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.bank import BankArgument, SchedulerOption
+from concal.cli.arguments import BankArgument, FullOption, JsonOption, Method, SchedulerOption
 from concal.cli.progress import shown_progress
-from concal.cli.show import (
-    FullOption,
-    JsonOption,
-    Method,
-    print_json,
-    print_view,
-    print_warnings,
-    write_table,
-    write_text,
-)
+from concal.cli.show import print_json, print_view, print_warnings, write_table, write_text
 from concal.cli.terminal import print_table
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from typing import Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.bank import AtOption, BankArgument, open_version
-from concal.cli.show import FullOption, JsonOption, ToOption, show_table
+from concal.cli.arguments import AtOption, BankArgument, FdrOption, FullOption, JsonOption, ToOption
+from concal.cli.bank import open_version
+from concal.cli.show import show_table
 
 
 def register(app: typer.Typer) -> None:
@@ -23,7 +24,7 @@ def fit(
     bins: Annotated[bool, typer.Option("--bins", help="Observed and expected mean scores by ability instead.")] = False,
     pairs: Annotated[bool, typer.Option("--pairs", help="Pairs of items with dependent residuals instead.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those flagged.")] = False,
-    fdr: Annotated[float | None, typer.Option("--fdr", help="False discovery rate; default the spec's.")] = None,
+    fdr: FdrOption = None,
     at: AtOption = None,
     full: FullOption = False,
     to: ToOption = None,
@@ -64,7 +65,7 @@ def fit(
 def dif(
     bank: BankArgument,
     everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those that differ.")] = False,
-    fdr: Annotated[float | None, typer.Option("--fdr", help="False discovery rate; default the spec's.")] = None,
+    fdr: FdrOption = None,
     at: AtOption = None,
     full: FullOption = False,
     to: ToOption = None,

@@ -8,10 +8,9 @@ from typing import Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.bank import AtOption, BankArgument, open_version
-from concal.cli.show import FullOption, JsonOption, ToOption, print_json, print_warnings, show_table
-
-LongOption = Annotated[bool, typer.Option("--long", help="One row per parameter, not per item.")]
+from concal.cli.arguments import AtOption, BankArgument, FdrOption, FullOption, JsonOption, LongOption, ToOption
+from concal.cli.bank import open_version
+from concal.cli.show import print_json, print_warnings, show_table
 
 
 def register(app: typer.Typer) -> None:
@@ -99,7 +98,7 @@ def links(
 def drift(
     bank: BankArgument,
     everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those that moved.")] = False,
-    fdr: Annotated[float | None, typer.Option("--fdr", help="False discovery rate; default the spec's.")] = None,
+    fdr: FdrOption = None,
     at: AtOption = None,
     full: FullOption = False,
     to: ToOption = None,

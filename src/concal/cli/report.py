@@ -7,8 +7,9 @@ from typing import Annotated
 
 import typer
 
-from concal.cli.bank import AtOption, BankArgument, open_version
-from concal.cli.show import JsonOption, print_json
+from concal.cli.arguments import AtOption, BankArgument, JsonOption
+from concal.cli.bank import open_version
+from concal.cli.show import print_json
 
 
 def register(app: typer.Typer) -> None:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from concal.cli import views
-from concal.cli.bank import AtOption, BankArgument, ReasonOption, open_version
-from concal.cli.show import FullOption, JsonOption, ToOption, show_table
+from concal.cli.arguments import AtOption, BankArgument, FullOption, JsonOption, ReasonOption, ToOption
+from concal.cli.bank import open_version
+from concal.cli.show import show_table
 
 if TYPE_CHECKING:
     import polars as pl

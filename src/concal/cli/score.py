@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.bank import AtOption, BankArgument, open_version
-from concal.cli.show import FullOption, JsonOption, ToOption, print_warnings, show_table
+from concal.cli.arguments import RESPONSES, AtOption, BankArgument, FullOption, JsonOption, ToOption, WideOption
+from concal.cli.bank import open_version
+from concal.cli.show import print_warnings, show_table
 from concal.errors import counted
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class Items(StrEnum):
 
 def score(
     bank: BankArgument,
-    responses: Annotated[Path, typer.Argument(metavar="RESPONSES", help="CSV or Parquet: person_id, item_id, score.")],
+    responses: Annotated[Path, RESPONSES],
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FILE", help="Write to a .csv or .parquet file, which appears whole.")
     ] = None,
@@ -75,7 +76,7 @@ def score(
         typer.Option("--covariates", metavar="FILE", help="Person variables plausible values are conditioned on."),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Of plausible values.")] = 20264,
-    wide: Annotated[bool, typer.Option("--wide", help="One column per item.")] = False,
+    wide: WideOption = False,
     full: FullOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -6,9 +6,8 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -21,18 +20,6 @@ if TYPE_CHECKING:
     import polars as pl
 
     from concal.cli.views import View
-
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
-ToOption = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Write to a .csv, .parquet or .json file.")]
-FullOption = Annotated[bool, typer.Option("--full", help="Show all columns.")]
-
-
-class Method(StrEnum):
-    """Consensus methods."""
-
-    joint = "joint"
-    analytic = "analytic"
-    paper = "paper"
 
 
 MAX_ROWS = 50

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from concal.cli import views
-from concal.cli.show import JsonOption, print_json, print_view
+from concal.cli.arguments import JsonOption
+from concal.cli.show import print_json, print_view
 
 
 class Selection(StrEnum):

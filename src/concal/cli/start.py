@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from concal.cli import views
-from concal.cli.show import JsonOption, json_rows, print_json, print_view, print_warnings
+from concal.cli.arguments import JsonOption
+from concal.cli.show import json_rows, print_json, print_view, print_warnings
 from concal.errors import counted
 
 if TYPE_CHECKING:
