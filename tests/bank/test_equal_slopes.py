@@ -10,6 +10,7 @@ import pytest
 
 from concal.bank.bank import Bank
 from concal.evaluate.pooled import evaluate_bank
+from concal.score.items import ScoringItems
 from concal.spec import Spec
 
 ITEMS, PERSONS = 15, 250
@@ -65,6 +66,25 @@ def test_tables_links_and_drift_hold_it_too(bank: Bank, tmp_path: Path) -> None:
     assert predicted.filter(pl.col("parameter") == "log_a")["mean"][0] == pytest.approx(
         bank.items()["mean"][1], abs=1e-6
     )
+
+
+def test_every_draw_has_one_slope(bank: Bank) -> None:
+    """Draws on request, joint draws, and those that people are scored with; of answered and of predicted items."""
+    ids = ["i00", "i11", "new"]
+    xi = bank.draws(ids)["xi"].to_numpy()[0]
+    np.testing.assert_allclose(xi[..., 1], np.broadcast_to(xi[:, :1, 1], xi.shape[:2]), atol=1e-5)
+    group = bank.consensus().groups["g"]
+    at = [group.item_ids.index(item) for item in ids]
+    np.testing.assert_allclose(xi.mean(axis=0), group.mean[at], atol=5 * group.sd[at].max() / np.sqrt(len(xi)))
+    np.testing.assert_allclose(xi.std(axis=0), group.sd[at], rtol=0.1)
+    assert abs(np.corrcoef(xi[:, 0, 0], xi[:, 1, 0])[0, 1]) < 0.9  # locations are the items' own
+    joint = bank.consensus(joint=True).joint["g"]
+    np.testing.assert_allclose(joint[..., 1], np.broadcast_to(joint[:, :1, 1], joint.shape[:2]), atol=1e-5)
+    independent = ScoringItems.of(bank.consensus("analytic"), seed=1)
+    assert not independent.joint
+    for s in range(3):
+        (drawn,) = independent.draw(s, [np.array(at[:2])])
+        np.testing.assert_allclose(drawn[:, 1], drawn[0, 1], atol=1e-5)
 
 
 @pytest.mark.slow

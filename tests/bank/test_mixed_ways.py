@@ -10,6 +10,8 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.bank.exchange.draws import calibration_from_draws
+from concal.errors import DataError
 from concal.simulate import simulate_programme
 from concal.spec import Spec
 
@@ -114,3 +116,9 @@ def test_draws_of_a_file(bank: Bank, programme: Any, tmp_path: Path) -> None:
         off, ratio = apart(bank, other, method)
         assert off < 0.8  # Gaussians of draws are noisier than what responses say
         assert abs(ratio) < 0.2
+
+
+def test_draws_that_do_not_say_their_number_of_categories_are_refused() -> None:
+    xi = np.zeros((4, 50, 3, 3))
+    with pytest.raises(DataError, match=r"'essay' do not say how many categories.*'xi_essay \(2 categories\)'"):
+        calibration_from_draws("P", {"xi_essay": xi}, SPEC, item_ids={"essay": ["a", "b", "c"]})

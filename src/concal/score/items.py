@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.combine.draws import item_stream
+from concal.combine.draws import item_normals, with_noise
 from concal.combine.result import Consensus
 from concal.errors import DataError
 from concal.response import ResponseModel
@@ -134,13 +134,13 @@ class ScoringItems:
             return np.asarray(g.draws[s][items], dtype=np.float64)
         if not items.size:
             return np.empty((0, g.mean.shape[1]))
-        z = np.stack([self._normals(g.first + int(j), g.mean.shape[1])[s] for j in items])
-        return np.asarray(g.mean[items] + np.einsum("jab,jb->ja", np.linalg.cholesky(g.covariance[items]), z))
+        z = np.stack([self._normals(g, g.first + int(j))[s] for j in items])
+        return with_noise(g.mean[items], g.covariance[items], g.model.shared, z)
 
-    def _normals(self, item: int, p: int) -> Array:
+    def _normals(self, g: GroupItems, item: int) -> Array:
         if item not in self._streams:
-            stream = item_stream(self.seed, self.item_ids[item])
-            self._streams[item] = stream.standard_normal((INDEPENDENT_DRAWS, p))
+            made = item_normals(self.seed, self.item_ids[item], g.name, g.model, INDEPENDENT_DRAWS)
+            self._streams[item] = made
         return self._streams[item]
 
     @cached_property

@@ -12,7 +12,10 @@ Names and shapes, for each item group g of the spec that the period has:
                                                                    absent
 ========================  =======================================  ====================================================
 
-and over all groups, optional, with k dimensions: ``ability_mean``, ``ability_sd`` (chain, draw, k), ``correlation``
+Items of a group that differ in their numbers of categories come by number, and g is ``essay (3 categories)``; they share
+the population of d and log a, the first two rows and columns of beta and Sigma.
+
+And over all groups, optional, with k dimensions: ``ability_mean``, ``ability_sd`` (chain, draw, k), ``correlation``
 (chain, draw, k, k), ``theta_mean``, ``theta_sd`` (person, k) with the persons' ids.
 """
 
@@ -35,7 +38,7 @@ from concal.data.items import read_items
 from concal.data.read import Table
 from concal.errors import DataError, SpecError, counted, first_few
 from concal.formula.design import apply_design, coding_of, learn_design
-from concal.names import check_safe_name, split_stratum
+from concal.names import check_safe_name, split_stratum, stratum_name
 from concal.spec import GroupSpec, Spec
 
 Array = npt.NDArray[np.float64]
@@ -89,6 +92,7 @@ def calibration_from_draws(
     if unknown or not item_ids:
         raise SpecError(f"groups {first_few(unknown)} are not in the spec; it has {first_few(list(spec.groups))}")
     _unique([i for ids in item_ids.values() for i in ids])
+    _numbered({name: group for name, group in parts.items() if group is not None})
     warnings: list[str] = []
     states = dict(design_states or {})
     rng = np.random.default_rng(seed)
@@ -123,6 +127,17 @@ def _unique(ids: list[str]) -> None:
     twice = [i for i in dict.fromkeys(ids) if ids.count(i) > 1] if len(set(ids)) < len(ids) else []
     if twice:
         raise DataError(f"{counted(len(twice), 'item id')} more than once: {first_few(twice)}; an item has one row")
+
+
+def _numbered(parts: Mapping[str, GroupSpec]) -> None:
+    """Items of a polytomous group without a number of its own come by their numbers of categories."""
+    bare = [name for name, group in parts.items() if group.polytomous and group.categories is None]
+    if bare:
+        names = " and ".join(f"'xi_{stratum_name(bare[0], k)}'" for k in (2, 3))
+        raise DataError(
+            f"draws of group {first_few(bare)} do not say how many categories the items have: give them by number, as "
+            f"{names} (and so for item ids, beta and sigma), or set categories in the group"
+        )
 
 
 def _group(

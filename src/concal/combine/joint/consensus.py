@@ -26,6 +26,7 @@ from concal.combine.analytic.forms import GroupEvidence, NewItems, unite_forms
 from concal.combine.analytic.items import item_posterior
 from concal.combine.analytic.population import Population, consensus_population
 from concal.combine.analytic.totals import Totals
+from concal.combine.draws import with_noise
 from concal.combine.factors.period import Placed
 from concal.combine.factors.population import conditional_covariance
 from concal.combine.gaussian import symmetric
@@ -248,11 +249,21 @@ def _joint_draws(
         out[:, tables[k].rows] = kept
         rest = np.flatnonzero(group.n_periods == 0)
         if rest.size:
-            root = np.linalg.cholesky(group.covariance[rest])
             noise = rng.standard_normal((kept.shape[0], rest.size, kept.shape[2]))
-            out[:, rest] = group.mean[rest] + np.einsum("jab,sjb->sja", root, noise)
+            shared = list(group.model.shared)
+            if shared and kept.shape[1]:  # what belongs to the group is what the answered items have in the same draw
+                noise[..., shared] = _shared_noise(group, kept[:, 0, shared].astype(np.float64), rest[0], shared)[
+                    :, None
+                ]
+            out[:, rest] = with_noise(group.mean[rest], group.covariance[rest], shared, noise)
         found[name] = out
     return found
+
+
+def _shared_noise(group: GroupConsensus, values: Array, row: int, shared: list[int]) -> Array:
+    """Standard normals that give a predicted item the values of the coordinates in common, (draws, shared)."""
+    root = np.linalg.cholesky(group.covariance[row][np.ix_(shared, shared)])
+    return np.asarray(np.linalg.solve(root, (values - group.mean[row, shared]).T).T)
 
 
 def _link_table(draws: JointDraws, totals: Totals) -> pl.DataFrame:
