@@ -12,8 +12,8 @@ Names and shapes, for each item group g of the spec that the period has:
                                                                    absent
 ========================  =======================================  ====================================================
 
-Items of a group that differ in their numbers of categories come by number, and g is ``essay (3 categories)``; they share
-the population of d and log a, the first two rows and columns of beta and Sigma.
+Items of a group that differ in their numbers of categories come by number, and g is ``essay (3 categories)``; they
+share the population of d and log a, the first two columns of beta and the head of Sigma.
 
 And over all groups, optional, with k dimensions: ``ability_mean``, ``ability_sd`` (chain, draw, k), ``correlation``
 (chain, draw, k, k), ``theta_mean``, ``theta_sd`` (person, k) with the persons' ids.
