@@ -93,7 +93,13 @@ def test_accepted_it_is_marked_everywhere(bank: Bank, tmp_path: Path, capsys: py
     with pytest.raises(SystemExit):
         main(["export", str(bank.path), "--to", str(tmp_path / "mirt.csv"), "--format", "mirt"])
     assert f"{len(answered)} items not converged in some period" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["items", str(bank.path), "v03"])
+    assert "unconverged" in capsys.readouterr().out
     bank.retract("Q2")
+    with pytest.raises(SystemExit):
+        main(["items", str(bank.path), "v03"])
+    assert "unconverged" not in capsys.readouterr().out
     assert bank.items()["unconverged"].null_count() == bank.items().height
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -55,7 +56,10 @@ def items(
 
     opened = open_version(bank, at)
     table = opened.items(ids or None) if long else wanted_items(opened.parameters(), ids or None)
-    show_table(table, _items_view(long), full=full, as_json=as_json, to=to, sort=not ids)
+    view = _items_view(long)
+    if table["unconverged"].is_not_null().any():  # a doubt that people must not have to ask for
+        view = replace(view, shown=(*view.shown, "unconverged"))
+    show_table(table, view, full=full, as_json=as_json, to=to, sort=not ids)
 
 
 def _items_view(long: bool) -> views.View:
