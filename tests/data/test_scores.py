@@ -57,8 +57,16 @@ def test_a_maximum_of_the_item_comes_before_the_groups():
         ),
         ("beta", {}, A, [0.0, 35.0], r"the largest is 35: points or percent need their maximum declared \(max_score"),
         ("ordered_beta", {}, A, [35.0, 80.0], r"from 0 to 1.*the largest is 80.*max_score"),
-        ("ordered_beta", {"max_score": 50}, A, [35.0, 80.0], "1 score must be a number from 0 to 1: 1.6"),
-        ("2pl", {"max_score": 4}, A, [0.0, 2.0], "1 score must be 0 or 1: 0.5"),
+        (
+            "ordered_beta",
+            {"max_score": 50},
+            A,
+            [35.0, 80.0],
+            r"1 score must be a number from 0 to 1, in units of max_score: 80 of 50 .*; scores above their",
+        ),
+        ("2pl", {"max_score": 4}, A, [0.0, 2.0], r"1 score must be 0 or 1, in units of max_score: 2 of 4 \('p1'"),
+        ("2pl", {}, A, [0.0, 3.0], r"3 \('p1' on 'a'\); ordered scores need a model that takes them \(gpcm, grm\)"),
+        ("gpcm", {"categories": 3}, A, [0.0, 3.0], "from 0 to 2: 3 .*the item's number of categories"),
         ("gpcm", {"categories": 5}, A.with_columns(max_score=3.0), [1.0], "1 item with a max_score that does not fit"),
         (
             "2pl",

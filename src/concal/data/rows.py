@@ -75,11 +75,12 @@ def index_rows(
     rows = responses.select("item", "score").with_columns(position).filter(pl.col("person").is_not_null())
     if responses.height and not rows.height:
         found.error(f"responses: no row is left; every examinee already appeared in an earlier period; {WHY_ITEMS}")
-    rows = _in_model_units(rows, table, spec, found)
-    _check_scores(rows, kept, table, spec, found, "")
+    units = score_units(table, spec, found)
+    rows = _in_model_units(rows, units)
+    _check_scores(rows, kept, table, spec, units, found)
     key = pl.col("person").cast(pl.Int64) * table.height + pl.col("item")  # one number sorts five times faster than two
     rows = rows.with_columns(key.alias("key")).sort("key", maintain_order=True)
-    rows = _settle_duplicates(rows, kept, table, spec, found)
+    rows = _settle_duplicates(rows, kept, table, spec, units, found)
     per_item = rows.group_by("item").agg(pl.len().alias("n"), pl.col("score").n_unique().alias("distinct"))
     n_responses, n_distinct = np.zeros((2, table.height), dtype=np.int64)
     n_responses[per_item["item"].to_numpy()] = per_item["n"].to_numpy()
@@ -154,9 +155,8 @@ def _returning(
     return back
 
 
-def _in_model_units(rows: pl.DataFrame, table: pl.DataFrame, spec: Spec, found: Findings) -> pl.DataFrame:
+def _in_model_units(rows: pl.DataFrame, units: ScoreUnits) -> pl.DataFrame:
     """Scores out of a declared maximum, in the response model's own units."""
-    units = score_units(table, spec, found)
     if (units.maximum == units.declared).all():
         return rows
     score = units.scores(rows["item"].to_numpy(), rows["score"].to_numpy())
@@ -172,6 +172,10 @@ class ScoreUnits(NamedTuple):
     def scores(self, item: npt.NDArray[Any], score: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Scores of items (by position) in the response model's units; whole numbers stay exact."""
         return np.asarray(score * self.maximum[item] / self.declared[item])
+
+    def given(self, item: npt.NDArray[Any], score: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Scores in the response model's units as they were given."""
+        return np.asarray(score * self.declared[item] / self.maximum[item])
 
 
 def score_units(table: pl.DataFrame, spec: Spec, found: Findings) -> ScoreUnits:
@@ -202,9 +206,15 @@ def _divides(declared: npt.NDArray[np.float64], model: ResponseModel) -> npt.NDA
 
 
 def _check_scores(
-    rows: pl.DataFrame, persons: pl.Series, table: pl.DataFrame, spec: Spec, found: Findings, note: str
+    rows: pl.DataFrame,
+    persons: pl.Series,
+    table: pl.DataFrame,
+    spec: Spec,
+    units: ScoreUnits,
+    found: Findings,
+    note: str = "",
 ) -> None:
-    """Scores outside the range of the group's response model."""
+    """Scores outside the range of the group's response model, shown as they came."""
     item, score = rows["item"].to_numpy(), rows["score"].to_numpy()
     for name, group in strata(table, spec).items():
         own = np.flatnonzero((table["group"] == name).to_numpy()[item])
@@ -212,20 +222,39 @@ def _check_scores(
         bad = own[model.bad_scores(score[own])]
         if not bad.size:
             continue
+        given, largest = units.given(item[bad], score[bad]), units.declared[item[bad]]
+        declared = units.maximum[item[bad]] != largest
         shown = [
-            f"{score[r]:g} ({persons[int(rows['person'][int(r)])]!r} on {table['item_id'][int(item[r])]!r})"
-            for r in bad[:5]
+            f"{value:g}{f' of {most:g}' if said else ''} "
+            f"({persons[int(rows['person'][int(r)])]!r} on {table['item_id'][int(item[r])]!r})"
+            for r, value, most, said in zip(bad[:5], given, largest, declared, strict=False)
         ]
         more = f" and {bad.size - 5:,} more" if bad.size > 5 else ""
-        remedy = model.remedy(score[bad])
+        remedy = _remedy(model, score[bad], declared)
+        rule = f"{model.score_rule()}{', in units of max_score' if declared.any() else ''}"
         found.error(
-            f"group {name!r} ({group.model}): {counted(int(bad.size), 'score')}{note} must be {model.score_rule()}: "
+            f"group {name!r} ({group.model}): {counted(int(bad.size), 'score')}{note} must be {rule}: "
             f"{', '.join(shown)}{more}{f'; {remedy}' if remedy else ''}"
         )
 
 
+def _remedy(model: ResponseModel, score: npt.NDArray[np.float64], declared: npt.NDArray[np.bool_]) -> str:
+    """What may be done about scores that a model cannot take; `declared` where their maximum is."""
+    if declared.any() and (score[declared] > model.max_score).any():
+        return "scores above their declared max_score: mend the scores, or the maximum"
+    if found := model.remedy(score):
+        return found
+    above = model.n_categories is not None and (score > model.max_score).any()
+    if above and (score == np.round(score)).all():
+        return (
+            "ordered scores need a model that takes them (gpcm, grm) and the item's number of categories, points that "
+            "are all or nothing their max_score"
+        )
+    return ""
+
+
 def _settle_duplicates(
-    rows: pl.DataFrame, persons: pl.Series, table: pl.DataFrame, spec: Spec, found: Findings
+    rows: pl.DataFrame, persons: pl.Series, table: pl.DataFrame, spec: Spec, units: ScoreUnits, found: Findings
 ) -> pl.DataFrame:
     """One response per examinee and item, by the spec's rule; `rows` come sorted, ties in the order they were given."""
     same = (rows["key"] == rows["key"].shift(1)).fill_null(False)
@@ -250,5 +279,5 @@ def _settle_duplicates(
     if rule == "last":
         return rows.filter(~same.shift(-1, fill_value=False))
     rows = rows.group_by("person", "item").agg(pl.col("score").mean()).sort("person", "item")
-    _check_scores(rows, persons, table, spec, found, " after taking means of duplicates")
+    _check_scores(rows, persons, table, spec, units, found, " after taking means of duplicates")
     return rows

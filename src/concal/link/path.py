@@ -164,13 +164,19 @@ def _hops(link: Link, dimension: str) -> float:
 
 
 def _no_anchors(period: Source, dimension: str, max_rhat: float, routes: list[Route]) -> str:
-    parts = []
+    parts, unsure = [], 0
     for route in routes:
         c = route.candidates
         rhat, empty = int((c.dropped_by == "rhat").sum()), int((c.dropped_by == "responses").sum())
         lost = f" ({rhat} dropped by R-hat > {max_rhat}, {empty} without responses)" if rhat or empty else ""
         parts.append(f"{route.target.name}: {len(c.item_ids)} shared, {c.n_kept} usable{lost}")
+        unsure = max(unsure, rhat)
+    remedy = (
+        "Run longer chains (--max-sweeps, a smaller calibration.max_rhat)"
+        if unsure > 1
+        else "Check that item ids match between periods, or add a period that shares items with both"
+    )
     return (
         f"period {period.name!r} cannot be linked in dimension {dimension!r}: it needs at least 2 anchors; "
-        f"{'; '.join(parts)}. Check that item ids match between periods, or add a period that shares items with both"
+        f"{'; '.join(parts)}. {remedy}"
     )

@@ -122,7 +122,7 @@ def model_class(name: str) -> type[ResponseModel]:
             return loaded
     near = get_close_matches(name, [*model_names(), *_SHORT], n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
-    raise SpecError(f"unknown response model {name!r}; known: {', '.join(model_names())}{hint}")
+    raise SpecError(f"unknown response model {name!r}; known: {', '.join([*_SHORT, *model_names()])}{hint}")
 
 
 def is_polytomous(name: str) -> bool:
