@@ -41,8 +41,11 @@ def test_items_that_groups_do_not_answer_alike():
     (notice,) = misfit_notices(None, None, dif)
     assert notice.section == "fit"
     assert "1 item is not answered alike" in notice.text
-    assert "'a' for 'fr' (harder, 0.12 in the expected score)" in notice.text
-    assert list(misfit_flags(None, None, dif)) == [("a", "harder for fr: 0.12 of the score")]
+    assert "'a' for 'fr' (harder by 0.12 in the expected score)" in notice.text
+    steeper = dif.with_columns(score_shift=pl.lit(-0.01))
+    (notice,) = misfit_notices(None, None, steeper)
+    assert "'a' for 'fr' (another shape of the curve, by 0.13 in the expected score)" in notice.text
+    assert list(misfit_flags(None, None, dif)) == [("a", "for fr harder by 0.12 of the score")]
 
 
 def test_nothing_to_say():

@@ -11,7 +11,7 @@ from concal.calibrate.result import Calibration
 from concal.combine.drift.alarms import Alarm
 from concal.combine.result import Consensus
 from concal.data.linkage import Linkage
-from concal.evaluate.misfit import misfit_notices
+from concal.evaluate.misfit import change_in_words, misfit_notices
 from concal.evaluate.notice import Notice
 from concal.evaluate.verdict import poor_agreement
 from concal.link.result import Link
@@ -62,8 +62,8 @@ def attention(
                 "doubt",
                 "drift",
                 f"{n:,} {'item' if n == 1 else 'items'} drifted in at least one period; most consequential: "
-                f"{first['item_id']!r} in {first['period']!r} ({first['direction']}, {abs(first['score_shift']):.2f} "
-                "in the expected score); `concal exclude` or `concal split` acts on them",
+                f"{first['item_id']!r} in {first['period']!r} ({change_in_words(first)} in "
+                "the expected score); `concal exclude` or `concal split` acts on them",
             )
         )
     found += misfit_notices(fit, pairs, dif)

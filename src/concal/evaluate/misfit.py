@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import polars as pl
 
@@ -67,9 +68,21 @@ def misfit_notices(
             "doubt",
             "fit",
             f"{n:,} {'item is' if n == 1 else 'items are'} not answered alike by groups of examinees of equal ability; "
-            f"most consequential: {first['item_id']!r} for {first['person_group']!r} ({first['direction']}, "
-            f"{abs(first['score_shift']):.2f} in the expected score); `concal dif` lists them",
+            f"most consequential: {first['item_id']!r} for {first['person_group']!r} ({change_in_words(first)} in "
+            "the expected score); `concal dif` lists them",
         )
+
+
+def change_in_words(row: Mapping[str, Any]) -> str:
+    """How an expected score differs: easier or harder by its mean change, or, where that is small, another shape.
+
+    >>> change_in_words({"direction": "harder", "score_shift": -0.09, "score_size": 0.1})
+    'harder by 0.09'
+    >>> change_in_words({"direction": "harder", "score_shift": -0.01, "score_size": 0.1})
+    'another shape of the curve, by 0.10'
+    """
+    shift, size = abs(row["score_shift"]), row["score_size"]
+    return f"{row['direction']} by {shift:.2f}" if 2 * shift >= size else f"another shape of the curve, by {size:.2f}"
 
 
 def misfit_flags(
@@ -84,5 +97,5 @@ def misfit_flags(
     for row in differing(dif).iter_rows(named=True):
         yield (
             row["item_id"],
-            f"{row['direction']} for {row['person_group']}: {abs(row['score_shift']):.2f} of the score",
+            f"for {row['person_group']} {change_in_words(row)} of the score",
         )

@@ -50,7 +50,7 @@ WORDS = {
     "inflation_low": "expected from",
     "inflation_high": "to",
     "score_shift": "shift of the score",
-    "score_size": "size of the shift",
+    "score_size": "size of the change",
     "item_q_value": "q",
     "q_value": "q, period",
     "p_value": "p",

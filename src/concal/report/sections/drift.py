@@ -11,6 +11,7 @@ from concal.bank.bank import Bank
 from concal.errors import BankError
 from concal.evaluate.attention import drifted
 from concal.evaluate.compare import compare
+from concal.evaluate.misfit import change_in_words
 from concal.report.pack import Block
 from concal.report.printed import printed
 from concal.report.section import Section
@@ -19,7 +20,7 @@ from concal.report.view import View
 MOST_TESTS = 20_000
 _TESTS = ("item_id", "period", "score_shift", "distance", "drifted")
 _MOVED = (
-    *("item_id", "period", "direction", "score_shift", "item_q_value", "n_responses", "movers"),
+    *("item_id", "period", "direction", "score_size", "score_shift", "item_q_value", "n_responses", "movers"),
     *("d_shift", "leave_out_log_A", "leave_out_B"),
 )
 
@@ -42,6 +43,7 @@ def section(view: View, block: Block) -> Section:
         drawn={
             "n_tested": found.height,
             "moved": block.frame(moved.select([name for name in _MOVED if name in moved.columns])),
+            "said": [f"in {row['period']} {change_in_words(row)}" for row in moved.iter_rows(named=True)],
             "tests": block.frame(_shown_tests(found), exact=False),
         },
     )

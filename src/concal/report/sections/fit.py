@@ -14,7 +14,10 @@ from concal.report.view import View
 MOST = 50  # rows of a table; the commands list all
 _FIT = ("item_id", "group", "period", "n_responses", "misfit", "infit", "outfit", "p_value", "q_value")
 _PAIRS = ("item_id", "other_id", "period", "n_common", "q3", "q_value")
-_DIF = ("item_id", "person_group", "n_responses", "direction", "score_shift", "d_shift", "d_shift_sd", "item_q_value")
+_DIF = (
+    *("item_id", "person_group", "n_responses", "direction", "score_size", "score_shift"),
+    *("d_shift", "d_shift_sd", "item_q_value"),
+)
 
 
 def section(view: View, block: Block) -> Section:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from concal.evaluate.attention import drifted
-from concal.evaluate.misfit import misfit_flags
+from concal.evaluate.misfit import change_in_words, misfit_flags
 from concal.report.pack import Block
 from concal.report.panels import PANELS
 from concal.report.panels.seen import seen_items
@@ -67,7 +67,7 @@ def worth_seeing(view: View, place: Mapping[str, int]) -> tuple[int, str]:
     moved = drifted(view.drift.items)
     if moved.height and moved["item_id"][0] in place:
         first = moved.row(0, named=True)
-        said = f"{first['direction']} in {first['period']} by {abs(first['score_shift']):.2f} of the largest score"
+        said = f"in {first['period']} {change_in_words(first)} of the largest score"
         return place[first["item_id"]], f"The item whose drift matters most for scores: {said}."
     known = np.concatenate([g.n_periods * 1e9 + g.n_responses for g in view.consensus.groups.values()])
     return int(known.argmax()), "No item drifted; this is the one that was seen most."

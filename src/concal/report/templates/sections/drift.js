@@ -19,10 +19,7 @@ figureMakers.movers = (host) => {
     for (const id of ids.slice(0, n)) {
       const plot = el("div", { class: "plot" });
       const rows = table.rows((i) => table.value("item_id", i) === id);
-      const said = rows.map((i) => {
-        const shift = number(Math.abs(table.value("score_shift", i)), 2);
-        return `${table.value("direction", i)} in ${table.value("period", i)} by ${shift}`;
-      });
+      const said = rows.map((i) => section("drift").said[i]);
       box.append(
         el("div", { class: "panel" }, el("h4", {}, itemButton(id)), el("p", { class: "small" }, said.join("; ")), plot),
       );
