@@ -13,7 +13,7 @@ from markupsafe import Markup, escape
 from concal.bank.version import Version
 from concal.report.pack import Block, script_json
 from concal.report.panels import PANELS
-from concal.report.printed import WORDS
+from concal.report.printed import DIGITS, WORDS
 from concal.report.section import Section
 from concal.report.sections import SECTIONS
 from concal.report.view import THETA, View
@@ -60,6 +60,7 @@ def build_page(view: View) -> str:
         "periods": list(view.periods),
         "theta": THETA.tolist(),
         "words": WORDS,
+        "digits": DIGITS,
         "ids": block.text(view.item_ids),
         "sections": {section.key: section.drawn for section in sections},
     }

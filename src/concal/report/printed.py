@@ -79,7 +79,8 @@ WORDS = {
 }
 """Heads of columns that do not read well as they are."""
 
-_DIGITS = {"seconds": 1, "min_ess_population": 0, "median_ess_items": 0, "effective_anchors": 1, "ess_bulk": 0}
+DIGITS = {"seconds": 1, "min_ess_population": 0, "median_ess_items": 0, "effective_anchors": 1, "ess_bulk": 0}
+"""Decimals of columns that have others than three."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ class Printed:
 def printed(table: pl.DataFrame, columns: Sequence[str] | None = None, digits: int = 3) -> Printed:
     """A table as text; columns that are not there are left out."""
     names = [name for name in (columns or table.columns) if name in table.columns]
-    writers = [p_value if is_p(name) else _writer(_DIGITS.get(name, digits)) for name in names]
+    writers = [p_value if is_p(name) else _writer(DIGITS.get(name, digits)) for name in names]
     rows = tuple(tuple(w(v) for v, w in zip(row, writers, strict=True)) for row in table.select(names).iter_rows())
     heads = tuple(WORDS.get(name, name.replace("_", " ")) for name in names)
     return Printed(heads, tuple(table.schema[name].is_numeric() for name in names), rows)
@@ -121,7 +122,11 @@ def p_value(value: float | None) -> str:
 
 
 def cell(value: Any, digits: int = 3) -> str:
-    """A value as people read it."""
+    """A value as people read it.
+
+    >>> cell(-0.0002), cell(1234567), cell(None), cell(True)
+    ('0.000', '1,234,567', '–', 'yes')
+    """
     if value is None or (isinstance(value, float) and not np.isfinite(value)):
         return "–"
     if isinstance(value, bool):
@@ -129,7 +134,7 @@ def cell(value: Any, digits: int = 3) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.{digits}f}" if abs(value) < 1000 else f"{value:,.0f}"
+        return f"{value:z,.{digits}f}" if abs(value) < 1000 else f"{value:,.0f}"
     return str(value)
 
 

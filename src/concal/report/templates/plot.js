@@ -27,7 +27,8 @@ const series = (k) => color("s" + (k % 8));
 function number(v, digits = 3) {
   if (v === null || v === undefined || Number.isNaN(v)) return "–";
   if (Number.isInteger(v)) return v.toLocaleString("en");
-  return Math.abs(v) >= 1000 ? Math.round(v).toLocaleString("en") : v.toFixed(digits);
+  if (Math.abs(v) >= 1000) return Math.round(v).toLocaleString("en");
+  return v.toFixed(digits).replace(/^-(?=[0.]*$)/, ""); // no minus before a zero
 }
 // A p-value is never "0.000".
 function pValue(v) {

@@ -3,14 +3,14 @@ const PAGE = 15;
 const SHORT_ID = 20; // characters of an id that is not broken over lines
 
 const isNumeric = (kind) => kind === "number" || kind === "p";
-function cellText(value, kind) {
+function cellText(value, kind, digits) {
   if (value === null || value === undefined) return "–";
-  if (typeof value === "number") return kind === "p" ? pValue(value) : number(value);
+  if (typeof value === "number") return kind === "p" ? pValue(value) : number(value, digits);
   if (typeof value === "boolean") return value ? "yes" : "no";
   return String(value);
 }
 
-// content: {heads, kinds, n, cell(row, column), name}; kinds: "item", "number", "p", "text".
+// content: {heads, kinds, digits, n, cell(row, column), name}; kinds: "item", "number", "p", "text".
 function pagedTable(content, size = PAGE) {
   const body = el("tbody"),
     said = el("span", { "aria-live": "polite" });
@@ -28,7 +28,7 @@ function pagedTable(content, size = PAGE) {
             if (kind === "item" && value !== null) {
               return el("td", { class: value.length <= SHORT_ID ? "short" : null }, itemButton(value));
             }
-            return el("td", { class: isNumeric(kind) ? "number" : null }, cellText(value, kind));
+            return el("td", { class: isNumeric(kind) ? "number" : null }, cellText(value, kind, content.digits?.[j]));
           }),
         ),
       );
@@ -115,6 +115,7 @@ function frameTable(source, name, rows = null, columns = null) {
     name,
     heads: shown.map((c) => report.content.words[c] || c.replaceAll("_", " ")),
     kinds: shown.map(kind),
+    digits: shown.map((c) => report.content.digits[c]),
     n: index.length,
     cell: (i, j) => source.value(shown[j], index[i]),
   };
