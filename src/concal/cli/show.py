@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 50
 """A terminal shows so many rows; a pipe, a file and JSON get all."""
+_OF_A_PERIOD = re.compile(r"period ('[^']*'): (.*)", re.DOTALL)
 _FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -158,6 +160,23 @@ def print_json(value: Any) -> None:
 
 
 def print_warnings(warnings: Sequence[str]) -> None:
-    """Doubts, on standard error."""
-    for text in warnings:
+    """Doubts, on standard error; what is said of several periods is said once."""
+    for text in _said_once(warnings):
         typer.echo(f"warning: {printable(text)}", err=True)
+
+
+def _said_once(warnings: Sequence[str]) -> list[str]:
+    """Texts of several periods that are the same but for the period's name as one.
+
+    >>> _said_once(["period 'Q1': too thin", "no anchor", "period 'Q2': too thin"])
+    ["periods 'Q1', 'Q2': too thin", 'no anchor']
+    """
+    periods: dict[str, list[str]] = {}
+    for text in warnings:
+        found = _OF_A_PERIOD.fullmatch(text)
+        named = periods.setdefault(found[2] if found else text, [])
+        named += [found[1]] if found else []
+    return [
+        f"period{'s' * (len(named) > 1)} {', '.join(named)}: {text}" if named else text
+        for text, named in periods.items()
+    ]

@@ -46,7 +46,7 @@ def misfit_notices(
         yield Notice(
             "doubt",
             "fit",
-            f"{n:,} {'item does' if n == 1 else 'items do'} not follow their curve; largest misfit: "
+            f"{n:,} {'item does not follow its' if n == 1 else 'items do not follow their'} curve; largest misfit: "
             f"{first['item_id']!r} in {first['period']!r} ({first['misfit']:.2f} of the score); "
             "`concal fit` lists them",
         )
