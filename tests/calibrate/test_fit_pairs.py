@@ -76,6 +76,10 @@ def test_tables_of_a_period():
     data, truth, theta = simulate_period(groups, 120, seed=5)
     fit = fit_period(data, lay_out(data), truth, theta, np.full(theta.shape, 0.4))
     assert fit.items["item_id"].to_list() == [*data.groups["a"].item_ids, *data.groups["b"].item_ids]
+    dimension = {item: g.dimension for g in data.groups.values() for item in g.item_ids}
+    pairs = fit.pairs.select("item_id", "other_id", "dimension").rows()
+    assert pairs
+    assert all(dimension[one] == dimension[other] == own for one, other, own in pairs)  # never across dimensions
     assert fit.items["n_responses"].sum() == fit.bins["n_responses"].sum() == data.n_responses
     for group in data.groups.values():
         for j, item in enumerate(group.item_ids):
