@@ -120,3 +120,19 @@ def test_commands_in_text_exist(page):
     known = {command.name for command in app.registered_commands}
     named = set(re.findall(r"`concal ([a-z]+)", (ROOT / page).read_text(encoding="utf-8")))
     assert named <= known, named - known
+
+
+SHOWN = re.compile(r"^```(?:sh|text)\n(.*?)^```", re.S | re.M)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_that_are_only_shown_are_understood(page):
+    """Commands in blocks that are not run (they need files of the reader's) have arguments and options that exist."""
+    from typer.main import get_command
+
+    commands = get_command(app).commands
+    for block in SHOWN.findall((ROOT / page).read_text(encoding="utf-8")):
+        for line in block.replace("\\\n", " ").splitlines():
+            if line.startswith("concal ") and "..." not in line:
+                _, name, *words = shlex.split(line, comments=True)
+                commands[name].make_context(name, words)
