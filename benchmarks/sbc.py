@@ -351,6 +351,7 @@ def backward_sweep(sampler: Sampler, rng: np.random.Generator) -> None:
         acc = accumulators(g, g.n_items)
         steps.likelihood.accumulate(state, k, s.xi, s.par, steps.jacobians({k: s.xi})[k], acc, 0, g.n_items)
         steps.item_ll[k] = np.ascontiguousarray(acc[:, 0])
+    sampler.moves.beta.move(state, steps, sampler.moves.sigma.sketches, tau, rng, adapting=False)
     sampler.moves.sigma.move(state, steps, rng, adapting=False)
     draw_links(layout, state, rng)
     for g, s in zip(layout.groups, state.groups, strict=True):

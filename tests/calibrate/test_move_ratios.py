@@ -19,7 +19,8 @@ from concal.calibrate.kernels import LANES
 from concal.calibrate.matrices import by_lane, inverse
 from concal.calibrate.model import Point
 from concal.calibrate.moves import shared
-from concal.calibrate.moves.carrying import TAIL_DF
+from concal.calibrate.moves.beta import BetaMove, prior_share
+from concal.calibrate.moves.carrying import LEARN_EVERY, TAIL_DF, Sketch
 from concal.calibrate.moves.correlation import CorrelationMove, z_from_correlation
 from concal.calibrate.moves.sigma import SigmaMove, own_block, pack
 from concal.calibrate.moves.units import ITEM_STREAM, PERSON_STREAM, accumulators
@@ -90,6 +91,49 @@ def test_moves_of_sigma(kind):
         found += ((q - np.arange(q) + 1) * (new_phi - phi)[diagonal]).sum()  # d Sigma / d phi
         found += log_reference(move.references[k], phi) - log_reference(move.references[k], new_phi)
         np.testing.assert_allclose(whole.log_ratio[LANE], found, atol=WHOLE, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["plain", "pooled", "guided", "equal", "rating"])
+def test_moves_of_beta(kind):
+    data, layout, state, steps = scattered(kind)
+    rng, move = np.random.default_rng(5), BetaMove(layout)
+    at = Point.of(state, LANE)
+    for k, g in enumerate(layout.groups):
+        assert bool(move.may[k]) == (g.guide is None)
+        if g.guide is not None:
+            continue
+        s, sketch = state.groups[k], Sketch(g.n_items, g.p)
+        for coordinates in ({move.may[k][-1]}, set(move.may[k])):
+            move.which[k][:] = [[c in coordinates for c in range(g.p)]]
+            know(move.references[k], move.which[k].sum(), rng)
+            sketch_units(sketch, g.p, rng)
+            steps.likelihood.log_likelihood(state, k, s.xi, s.par, steps.item_ll[k], 0, g.n_items)
+            new = move.propose(k, state, steps, sketch, TAU, rng)
+            xi, beta = new.xi[..., LANE].copy(), new.beta[..., LANE]
+            xi[:, list(g.model.shared)] = at.groups[k].xi[:, list(g.model.shared)]  # stay where the group has them
+            found = difference(data, with_group(at, k, xi=xi, beta=beta), at)
+            phi, new_phi = (b[move.which[k]][:, LANE] for b in (s.beta, new.beta))
+            assert (phi != new_phi).all()
+            found += log_reference(move.references[k], phi) - log_reference(move.references[k], new_phi)
+            np.testing.assert_allclose(new.log_ratio[LANE], found, atol=WHOLE, rtol=1e-5)
+
+
+def test_beta_moves_where_responses_say_little():
+    _, layout, state, steps = scattered("plain")
+    move, rng = BetaMove(layout), np.random.default_rng(6)
+    sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
+    for g, sketch in zip(layout.groups, sketches, strict=True):
+        for c in range(g.p):  # the last coordinate is hardly heard, log a half, d well
+            sketch.information[:, c * (c + 3) // 2] = {0: 100.0, 1: 0.5, g.p - 1: 1e-3}.get(c, 100.0)
+    for _ in range(LEARN_EVERY):
+        move.move(state, steps, sketches, TAU, rng, adapting=True)
+    for g, which, sketch, s in zip(layout.groups, move.which, sketches, state.groups, strict=True):
+        share = prior_share(g, s, sketch)
+        by_hand = [np.mean([[P[c, c, v] / (P[c, c, v] + i) for v in range(LANES)] for i in sketch.information[:, c * (c + 3) // 2]]) for P in [inverse(s.sigma)] for c in range(g.p)]  # fmt: skip  # noqa: E501
+        np.testing.assert_allclose(share, by_hand, rtol=1e-9)
+        wanted = (share > 0.5) & (share.max() > 0.75)
+        np.testing.assert_array_equal(which, np.tile(wanted, (which.shape[0], 1)))
+    assert any(which[:, -1].all() for which in move.which)
 
 
 def test_moves_of_the_correlation():

@@ -43,7 +43,8 @@ def test_chains_that_had_not_met_learn_anew(small, monkeypatch):
     run.close()
     prolonged = adapted[looks[0] :]
     assert sum(prolonged) >= 80, "as long as a warm-up, not one sweep"
-    for reference in (*run.moves.sigma.references.values(), run.moves.correlation.reference):
+    references = (*run.moves.sigma.references.values(), *run.moves.beta.references, run.moves.correlation.reference)
+    for reference in references:
         assert len(reference.history) <= sum(prolonged), "nothing of the time before is left"
 
 

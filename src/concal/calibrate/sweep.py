@@ -6,6 +6,7 @@ import numpy as np
 
 from concal.calibrate.layout import Layout
 from concal.calibrate.moments import MomentSums
+from concal.calibrate.moves.beta import BetaMove
 from concal.calibrate.moves.correlation import CorrelationMove
 from concal.calibrate.moves.expansion import expand
 from concal.calibrate.moves.link import draw_links
@@ -31,6 +32,7 @@ class Sweep:
         self.layout, self.tau, self.seed = layout, tau, seed
         self.units = UnitSteps(layout, seed, workers)
         self.sigma = SigmaMove(layout)
+        self.beta = BetaMove(layout)
         self.correlation = CorrelationMove(layout)
 
     def save(self) -> Saved:
@@ -42,11 +44,11 @@ class Sweep:
         load_parts(self._parts(), saved)
 
     def _parts(self) -> dict[str, Part]:
-        return {"units": self.units, "sigma": self.sigma, "correlation": self.correlation}
+        return {"units": self.units, "sigma": self.sigma, "beta": self.beta, "correlation": self.correlation}
 
     def forget(self) -> None:
         """Learn anew what moves propose from; until then they go on with what they have."""
-        for reference in (*self.sigma.references.values(), self.correlation.reference):
+        for reference in (*self.sigma.references.values(), *self.beta.references, self.correlation.reference):
             reference.forget()
         for sketch in (*self.sigma.sketches, self.correlation.sketch):
             sketch.forget()
@@ -69,6 +71,7 @@ class Sweep:
             move_shared(units, state, [self.tau] * len(state.groups), rng)
             if not climbing:
                 self.sigma.move(state, units, rng, adapting=adapting)
+                self.beta.move(state, units, self.sigma.sketches, self.tau, rng, adapting=adapting)
         units.refresh(state)
         units.persons(state, climbing=climbing)
         if not alone:

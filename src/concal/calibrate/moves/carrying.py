@@ -41,10 +41,11 @@ class Reference(SavedFields):
         self.inverse: npt.NDArray[np.floating] = np.zeros((size, size))
         self.epsilon, self.ready, self.trials = 0.5, False, 0
 
-    def learn(self) -> None:
-        """Mean and covariance of the later half of what was seen, shrunk a little to its diagonal."""
+    def learn(self, which: npt.NDArray[np.bool_] | None = None) -> None:
+        """Mean and covariance of the later half of what was seen (or of `which` of it), shrunk a little."""
         # one memory order, whether the history was gathered here or read from a checkpoint: sums round alike
-        recent = np.ascontiguousarray(np.concatenate(self.history[len(self.history) // 2 :], axis=0))
+        recent = np.concatenate(self.history[len(self.history) // 2 :], axis=0)
+        recent = np.ascontiguousarray(recent if which is None else recent[:, which])
         self.mean = recent.mean(axis=0)
         S = np.atleast_2d(np.cov(recent.T))
         n, k = recent.shape
