@@ -332,6 +332,8 @@ def test_responses_are_kept_for_evaluation_unless_switched_off(any_place: Place)
 
 
 def test_evaluations_are_kept_but_are_no_periods(bank: Bank) -> None:
+    with pytest.raises(BankError, match="none was made yet: `concal evaluate`"):
+        bank.evaluation()
     made = made_evaluation("pooled")
     bank.add_evaluation(made)
     found = bank.evaluation()

@@ -1,4 +1,4 @@
-"""``concal fit``: do the items fit, which pairs depend on each other; ``concal dif``: are they fair."""
+"""Items that do not do as their parameters say: over periods (drift), within one (fit), over groups (dif)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,31 @@ from concal.cli.show import show_table
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command("fit")(fit)
-    app.command("dif")(dif)
+    for command in (drift, fit, dif):
+        app.command(command.__name__)(command)
+
+
+def drift(
+    bank: BankArgument,
+    everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those that moved.")] = False,
+    fdr: FdrOption = None,
+    at: AtOption = None,
+    full: FullOption = False,
+    to: ToOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Items that moved, in the periods they moved in, by what it means for scores.
+
+    Score size and score shift are the root-mean-square and the mean change of the expected score (0 to 1) over the
+    period's examinees, the largest size first; q is the false discovery rate at which the item is found. `concal
+    exclude` and `concal split` act on them.
+
+    Example: concal drift bank
+    """
+    table = open_version(bank, at).drift(fdr)
+    if not everything and "drifted" in table.columns:
+        table = table.filter(table["drifted"])
+    show_table(table, views.DRIFT, full=full, as_json=as_json, to=to)
 
 
 def fit(

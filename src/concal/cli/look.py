@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from concal.cli import views
-from concal.cli.arguments import AtOption, BankArgument, FdrOption, FullOption, JsonOption, LongOption, ToOption
+from concal.cli.arguments import AtOption, BankArgument, FullOption, JsonOption, LongOption, ToOption
 from concal.cli.bank import open_version
 from concal.cli.show import print_json, print_warnings, show_table
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (show, items, periods, links, drift, history, predict):
+    for command in (show, items, periods, links, history, predict):
         app.command(command.__name__)(command)
 
 
@@ -97,29 +97,6 @@ def links(
         return
     title = f"Anchors of {period}"
     show_table(opened.anchors(period), views.ANCHORS, title=title, full=full, as_json=as_json, to=to)
-
-
-def drift(
-    bank: BankArgument,
-    everything: Annotated[bool, typer.Option("--all", help="All tested items, not only those that moved.")] = False,
-    fdr: FdrOption = None,
-    at: AtOption = None,
-    full: FullOption = False,
-    to: ToOption = None,
-    as_json: JsonOption = False,
-) -> None:
-    """Items that moved, in the periods they moved in, by what it means for scores.
-
-    Score size and score shift are the root-mean-square and the mean change of the expected score (0 to 1) over the
-    period's examinees, the largest size first; q is the false discovery rate at which the item is found. `concal
-    exclude` and `concal split` act on them.
-
-    Example: concal drift bank
-    """
-    table = open_version(bank, at).drift(fdr)
-    if not everything and "drifted" in table.columns:
-        table = table.filter(table["drifted"])
-    show_table(table, views.DRIFT, full=full, as_json=as_json, to=to)
 
 
 def history(

@@ -188,7 +188,15 @@ class Contents:
     def evaluation(self, name: str = "pooled") -> Evaluation:
         """An evaluation the bank keeps: what `concal evaluate` and `concal.evaluate_bank` gave."""
         if name not in self._snapshot.evaluations:
-            raise BankError(f"there is no evaluation {name!r}; there are: {first_few(self.evaluations()) or 'none'}")
+            there = first_few(self.evaluations())
+            raise BankError(
+                f"there is no evaluation {name!r}; "
+                + (
+                    f"there are {there}"
+                    if there
+                    else "none was made yet: `concal evaluate` compares with the pooled fit"
+                )
+            )
         reader = FolderReader(self._store, self._snapshot.evaluations[name])
         keys = [key for key in reader.files if key.startswith("table_")]
         return from_content(reader.json("payload"), {key.removeprefix("table_"): reader.frame(key) for key in keys})
