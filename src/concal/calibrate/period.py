@@ -25,7 +25,7 @@ from concal.calibrate.verdict import enough_items, good_items
 from concal.calibrate.workers import available_cores
 from concal.data.check import check_period
 from concal.data.period import PeriodData
-from concal.errors import first_few
+from concal.errors import counted, first_few
 from concal.spec import Spec
 
 Array = npt.NDArray[np.float64]
@@ -176,15 +176,14 @@ def _convergence(
     stuck = stuck_items(sampler)
     if stuck:
         names = [groups[name].item_ids[j] for name, j in stuck]
-        warnings.append(f"{len(stuck)} items never moved in some chain: {first_few(names)}; run longer")
+        warnings.append(f"{counted(len(stuck), 'item')} never moved in some chain: {first_few(names)}; run longer")
         for name, j in stuck:
             good[name][j] = False
     every = np.concatenate(list(good.values()))
     bad = [groups[name].item_ids[j] for name, of in good.items() for j in np.flatnonzero(~of)]
     if bad:
         warnings.append(
-            f"{len(bad)} items above R-hat {options.max_item_rhat}: {first_few(bad)}; they are marked and do not serve "
-            "as anchors"
+            f"{counted(len(bad), 'item')} above R-hat {options.max_item_rhat}: {first_few(bad)}; marked, and no anchors"
         )
     return Convergence(
         converged=sampler.converged and enough_items(every, options),

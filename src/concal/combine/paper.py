@@ -32,7 +32,7 @@ from concal import metric
 from concal.calibrate.result import Calibration, GroupDraws
 from concal.combine.result import Consensus, GroupConsensus
 from concal.combine.shared import with_group_values
-from concal.errors import DataError, LinkError, first_few
+from concal.errors import DataError, LinkError, counted, first_few
 from concal.link.result import Link
 from concal.link.transform import used_draws
 from concal.response import ResponseModel
@@ -300,7 +300,7 @@ def combine_group(
     if lost := {s.item_ids[j] for s in periods if s.model != newest.model for j in s.answered}:
         # thresholds over another number of categories are other parameters
         warnings.append(
-            f"group {name!r}: {len(lost)} items ({first_few(sorted(lost))}) were answered under another response "
+            f"group {name!r}: {counted(len(lost), 'item')} ({first_few(sorted(lost))}) answered under another response "
             "model; only the newest scoring counts, and items without an answer under it are predicted"
         )
     n, p = len(ids), len(newest.model.parameters)
@@ -407,7 +407,7 @@ def _items(
     bare = [item for item, row in zip(ids, X, strict=True) if np.isnan(row[0])]
     if not bare:
         return tuple(ids), X, []
-    text = f"group {name!r}: {len(bare)} items ({first_few(bare)}) have no features under the newest formula"
+    text = f"group {name!r}: {counted(len(bare), 'item')} ({first_few(bare)}) without features under the newest formula"
     return tuple(ids), X, [f"{text}; unless a period saw them they are predicted from the group as a whole"]
 
 
@@ -465,8 +465,8 @@ def _check(period: str, group: GroupDraws, n_draws: int) -> None:
     bad = [item for item, fine, n in zip(group.item_ids, varies, group.n_responses, strict=True) if n and not fine]
     if bad:
         raise DataError(
-            f"{where}: the draws of {len(bad)} items ({first_few(bad)}) are not finite or do not vary, so they have no "
-            "Gaussian summary; take these items out or calibrate the period again"
+            f"{where}: the draws of {counted(len(bad), 'item')} ({first_few(bad)}) are not finite or do not vary, so "
+            "they have no Gaussian summary; take these items out or calibrate the period again"
         )
 
 

@@ -103,7 +103,9 @@ def test_items_without_features_under_the_newest_formula_are_named(world):
     got = consensus.groups["g"]
     here = set(world.placed[1].factors.groups["g"].item_ids)
     bare = [j for j, item in enumerate(got.item_ids) if item not in here]
-    assert any(f"{len(bare)} items" in w and "no features under the newest formula" in w for w in consensus.warnings)
+    assert any(
+        f"{len(bare)} items" in w and "without features under the newest formula" in w for w in consensus.warnings
+    )
     assert np.isnan(got.X[bare]).all()
     assert (got.source[bare] == "consensus").all()
     assert (got.sd[bare] < 1.1 * np.sqrt(np.diag(got.sigma))).all()

@@ -17,7 +17,7 @@ from concal.calibrate.state import pinned
 from concal.combine.analytic.population import Population, consensus_population
 from concal.combine.analytic.totals import FormTotals
 from concal.combine.gaussian import inverse, times
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -109,8 +109,8 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
         _predict_bare(population, newest.X, bare, prior_mean, prior_covariance)
         names = [ids[j] for j in np.flatnonzero(bare)]
         warnings.append(
-            f"group {newest.name!r}: {len(names)} items ({first_few(names)}) have no features under the newest "
-            "formula; they are predicted from the group as a whole"
+            f"group {newest.name!r}: {counted(len(names), 'item')} ({first_few(names)}) without features under "
+            "the newest formula; they are predicted from the group as a whole"
         )
     return GroupEvidence(
         newest.name, newest.dimension, newest.model, newest.features, newest.coding, tuple(ids), X, Q, h, prior_mean,
@@ -157,13 +157,13 @@ def embedded(
     if again.any():
         names = [form.item_ids[j] for j in np.flatnonzero(again)]
         warnings.append(
-            f"group {form.name!r}: {len(names)} items ({first_few(names)}) were scored with another number of "
+            f"group {form.name!r}: {counted(len(names), 'item')} ({first_few(names)}) scored with another number of "
             "categories in earlier periods; only the newest scoring counts for them"
         )
     if use.any():
         warnings.append(
-            f"group {form.name!r}: {int(use.sum())} items were only seen under an earlier number of categories; d and "
-            "log a are carried over, further parameters come from the population"
+            f"group {form.name!r}: {counted(int(use.sum()), 'item')} only seen under an earlier number of categories; d "
+            "and log a are carried over, further parameters come from the population"
         )
     return carry_slope(form.Q, form.h, population, form.X, len(newest.model.parameters)), use
 

@@ -30,6 +30,7 @@ from concal.combine.factors.period import Placed
 from concal.combine.factors.wobble import positive_part
 from concal.combine.gaussian import inverse, times
 from concal.combine.result import Consensus, GroupConsensus
+from concal.errors import counted
 from concal.shown import shown
 
 Array = npt.NDArray[np.float64]
@@ -68,11 +69,14 @@ class Drift:
     def _facts(self) -> dict[str, object]:
         moved = self.items.filter("drifted") if "drifted" in self.items.columns else self.items.clear()
         return {
-            "tested": f"{self.items['item_id'].n_unique() if self.items.height else 0:,} items in "
-            f"{self.items['period'].n_unique() if self.items.height else 0} periods",
-            "drifted": f"{moved['item_id'].n_unique()} items" if moved.height else "none",
+            "tested": f"{_counted(self.items, 'item_id', 'item')} in {_counted(self.items, 'period', 'period')}",
+            "drifted": _counted(moved, "item_id", "item") if moved.height else "none",
             "largest": ", ".join(f"{i} in {p}" for i, p in moved.head(5).select("item_id", "period").iter_rows()),
         }
+
+
+def _counted(rows: pl.DataFrame, column: str, noun: str) -> str:
+    return counted(rows[column].n_unique() if rows.height else 0, noun)
 
 
 @dataclass(frozen=True)

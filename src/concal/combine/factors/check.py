@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from concal.calibrate.result import Calibration, GroupDraws
 from concal.combine.gaussian import effective_covariance_draws
-from concal.errors import DataError, first_few
+from concal.errors import DataError, counted, first_few
 from concal.names import split_stratum
 
 Array = npt.NDArray[np.float64]
@@ -81,7 +81,7 @@ def effective_draws(group: GroupDraws, n_draws: int, warnings: list[str]) -> Arr
     unknown = np.isnan(known).all(axis=1)
     if unknown.any():
         warnings.append(
-            f"group {group.name!r}: {int(unknown.sum())} items came without an effective sample size; "
+            f"group {group.name!r}: {counted(int(unknown.sum()), 'item')} without an effective sample size; "
             f"their {n_draws} draws are taken as independent"
         )
     known[unknown] = n_draws
@@ -91,7 +91,7 @@ def effective_draws(group: GroupDraws, n_draws: int, warnings: list[str]) -> Arr
     if poor.size:
         names = [group.item_ids[j] for j in poor]
         warnings.append(
-            f"group {group.name!r}: {len(names)} items have too few effective draws for a stable covariance "
+            f"group {group.name!r}: {counted(len(names), 'item')} with too few effective draws for a stable covariance "
             f"({first_few(names)})"
         )
     return np.asarray(np.maximum(harmonic, 2.0))
