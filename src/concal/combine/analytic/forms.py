@@ -162,8 +162,8 @@ def embedded(
         )
     if use.any():
         warnings.append(
-            f"group {form.name!r}: {counted(int(use.sum()), 'item')} only seen under an earlier number of categories; d "
-            "and log a are carried over, further parameters come from the population"
+            f"group {form.name!r}: {counted(int(use.sum()), 'item')} only seen under an earlier number of categories; "
+            "d and log a are carried over, further parameters come from the population"
         )
     return carry_slope(form.Q, form.h, population, form.X, len(newest.model.parameters)), use
 
