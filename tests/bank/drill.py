@@ -219,9 +219,9 @@ def every_step(folder: Path, place: Place, stride: int, first: int = 1) -> dict[
         os.close(pipe)
         survived = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) != 9
         result = finish(*forked(lambda path=path: after_kill(path)))  # type: ignore[misc]
-        if survived:
-            return counts
         counts[judge(result, old, new)] += 1
+        if survived:
+            return counts  # the last run had no such step and must have ended with the new version
         counts["steps"] += 1
         finish(*forked(lambda path=path: clear(path)))  # type: ignore[misc]
         stop += stride
