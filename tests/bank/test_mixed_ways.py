@@ -31,7 +31,8 @@ STRATA = [f"essay ({k} categories)" for k in (2, 3, 5)]
 @pytest.fixture(scope="module")
 def programme() -> Any:
     size = {"periods": 2, "items": 24, "examinees": 420, "responses_per_examinee": 16, "turnover": 0.1}
-    return simulate_programme(SPEC, seed=3, exposure_spread=0.3, **size)
+    # seed: items' spread can be told from zero in every coordinate, without which draws alone say next to nothing
+    return simulate_programme(SPEC, seed=5, exposure_spread=0.3, **size)
 
 
 @pytest.fixture(scope="module")
