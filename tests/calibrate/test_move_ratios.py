@@ -129,8 +129,10 @@ def test_beta_moves_where_responses_say_little():
         move.move(state, steps, sketches, TAU, rng, adapting=True)
     for g, which, sketch, s in zip(layout.groups, move.which, sketches, state.groups, strict=True):
         share = prior_share(g, s, sketch)
-        by_hand = [np.mean([[P[c, c, v] / (P[c, c, v] + i) for v in range(LANES)] for i in sketch.information[:, c * (c + 3) // 2]]) for P in [inverse(s.sigma)] for c in range(g.p)]  # fmt: skip  # noqa: E501
-        np.testing.assert_allclose(share, by_hand, rtol=1e-9)
+        by_hand, P = np.zeros((g.p, g.n_items, LANES)), inverse(s.sigma)
+        for c, j, lane in np.ndindex(by_hand.shape):
+            by_hand[c, j, lane] = P[c, c, lane] / (P[c, c, lane] + sketch.information[j, c * (c + 3) // 2])
+        np.testing.assert_allclose(share, by_hand.mean(axis=(1, 2)), rtol=1e-9)
         wanted = (share > 0.5) & (share.max() > 0.75)
         np.testing.assert_array_equal(which, np.tile(wanted, (which.shape[0], 1)))
     assert any(which[:, -1].all() for which in move.which)

@@ -25,8 +25,8 @@ MOST_MISSED = 0.15
 """Root mean square of a log-likelihood that quadratics may miss at one to two of an item's posterior SDs. In an
 operational bank (8,500 items each of 2pl, gpcm and ordered_beta, two periods; tables weighed against quadratics by
 importance sampling) items that miss .10 to .15 differ by .02 SD in place and 1 % in SD, those of .15 to .20 by .03 SD
-and 1 to 3 %, those of .3 to .5 by .06 to .11 SD and 6 %. 1 % of its 2pl and gpcm items miss more, and a third of its
-ordered_beta items; of 3pl most do."""
+and 1 to 3 %, those of .3 to .5 by .06 to .11 SD and 6 %. Less than 1 % of its 2pl and gpcm items miss more, and a third
+of its ordered_beta items; 3pl items of the programmes in docs/evidence/validation.md miss .15, single ones .5."""
 
 
 class Sums(NamedTuple):
