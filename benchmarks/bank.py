@@ -23,7 +23,7 @@ from concal.bank.store.commit import commit, successor
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.calibration import read_calibration, read_item_draws, write_calibration
-from concal.calibrate.result import Calibration, Convergence, GroupDraws
+from concal.calibration.result import Calibration, Convergence, GroupDraws
 from concal.metric import move_items
 from concal.response import make_model
 from concal.spec import Spec
@@ -82,7 +82,7 @@ def updates(folder: Path, n_items: int, n_draws: int, periods: list[int]) -> Non
 
 def one_update(path: str, k: str, n_items: str, n_draws: str) -> None:
     """The k-th update, timed; a first link in memory takes the compilation out of it."""
-    from concal.link.period import link
+    from concal.linking.period import link
 
     warm = [calibration(f"W{j}", 200, 100, j) for j in range(2)]
     link(warm[1], warm[0], spec=SPEC.linking)

@@ -28,7 +28,7 @@ from concal.bank.update.calibrating import calibrate_on_shelf, engine
 from concal.bank.update.cluster import Task, calibrate_there, connected
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf
-from concal.calibrate.fingerprint import fingerprint
+from concal.calibration.fingerprint import fingerprint
 from concal.data.period import GroupData, PeriodData
 from concal.response import make_model
 from concal.spec import Spec

@@ -15,10 +15,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from concal.combine.analytic.consensus import consensus_from_totals
-from concal.combine.analytic.totals import add_period, sum_periods
-from concal.combine.factors.period import GroupFactors, PeriodFactors, Placed
-from concal.combine.joint.consensus import combine_jointly
+from concal.consensus.analytic.consensus import consensus_from_totals
+from concal.consensus.analytic.totals import add_period, sum_periods
+from concal.consensus.factors.period import GroupFactors, PeriodFactors, Placed
+from concal.consensus.joint.consensus import combine_jointly
 from concal.response import make_model
 from concal.spec import ConsensusSpec
 

@@ -21,14 +21,14 @@ from typing import Any
 import numpy as np
 
 import concal
-from concal.calibrate.period import calibrate_period
-from concal.calibrate.result import Calibration
-from concal.calibrate.sampler import WARMUP
-from concal.calibrate.sweep import NEWTON_START
-from concal.combine.combine import combine, place
-from concal.combine.factors.make import make_factors
+from concal.calibration.period import calibrate_period
+from concal.calibration.result import Calibration
+from concal.calibration.sampler import WARMUP
+from concal.calibration.sweep import NEWTON_START
+from concal.consensus.combine import combine, place
+from concal.consensus.factors.make import make_factors
 from concal.data.check import check_period
-from concal.link.result import identity_link
+from concal.linking.result import identity_link
 
 DESIGNS: dict[str, dict[str, Any]] = {
     "toy": {"items": 60, "examinees": 400, "responses_per_examinee": 20},

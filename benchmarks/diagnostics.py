@@ -11,7 +11,7 @@ import time
 
 import numpy as np
 
-from concal.calibrate.diagnostics import TAIL, diagnose
+from concal.calibration.diagnostics import TAIL, diagnose
 
 
 def autoregressive(chains: int, draws: int, parameters: int, phi: float) -> np.ndarray:

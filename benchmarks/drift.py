@@ -20,11 +20,11 @@ import polars as pl
 from scipy.special import expit
 from scipy.stats import norm
 
-from concal.combine.analytic.consensus import consensus_from_totals
-from concal.combine.analytic.totals import sum_periods
-from concal.combine.drift.drift import Drift, find_drift
-from concal.combine.factors.period import GroupFactors, PeriodFactors, Placed
-from concal.combine.gaussian import log_cholesky
+from concal.consensus.analytic.consensus import consensus_from_totals
+from concal.consensus.analytic.totals import sum_periods
+from concal.consensus.drift.drift import Drift, find_drift
+from concal.consensus.factors.period import GroupFactors, PeriodFactors, Placed
+from concal.consensus.gaussian import log_cholesky
 from concal.metric import phi_of
 from concal.response import make_model
 

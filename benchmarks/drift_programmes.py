@@ -29,10 +29,10 @@ import numpy as np
 import polars as pl
 
 import concal
-from concal.combine.combine import combine, place
-from concal.combine.drift.drift import find_drift
-from concal.combine.factors.make import make_factors
-from concal.link.result import identity_link
+from concal.consensus.combine import combine, place
+from concal.consensus.drift.drift import find_drift
+from concal.consensus.factors.make import make_factors
+from concal.linking.result import identity_link
 from concal.spec import ConsensusSpec, LinkingSpec, Spec
 
 PERIODS = ("P1", "P2", "P3", "P4")

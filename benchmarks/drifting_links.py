@@ -27,8 +27,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.result import Calibration, Convergence, GroupDraws
-from concal.link.period import link
+from concal.calibration.result import Calibration, Convergence, GroupDraws
+from concal.linking.period import link
 from concal.metric import move_items
 from concal.response import ResponseModel, make_model
 from concal.spec import LinkingSpec

@@ -33,11 +33,11 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 import polars as pl
 
-from concal.calibrate.layout import Layout, lay_out
-from concal.calibrate.moves.carrying import LEARN_EVERY
-from concal.calibrate.sampler import Sampler
-from concal.calibrate.sweep import NEWTON_START
-from concal.calibrate.workers import Workers
+from concal.calibration.layout import Layout, lay_out
+from concal.calibration.moves.carrying import LEARN_EVERY
+from concal.calibration.sampler import Sampler
+from concal.calibration.sweep import NEWTON_START
+from concal.calibration.workers import Workers
 from concal.compiler import LANES, kernel, put, row, splat, splat64, widen
 from concal.data.period import GroupData, PeriodData
 from concal.response import arithmetic, make_model, model_class, model_names
@@ -255,7 +255,7 @@ def make_sparse_period(n_items: int, n_features: int = 10) -> PeriodData:
 
 def hard(threads: int, quick: bool) -> None:
     """The sparse case to the default targets."""
-    from concal.calibrate.period import calibrate_period
+    from concal.calibration.period import calibrate_period
 
     data = make_sparse_period(300 if quick else 2_000)
     group = data.groups["items"]
@@ -332,7 +332,7 @@ def whole(threads: int, quick: bool) -> None:
     """3M responses from files to files, to the default targets."""
     from concal.bank.store.folder import FolderWriter
     from concal.bank.tables.calibration import write_calibration
-    from concal.calibrate.period import calibrate_period
+    from concal.calibration.period import calibrate_period
     from concal.data.check import check_period
 
     scale = 30 if quick else 1
@@ -378,9 +378,9 @@ FIRST_USE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import engine
-from concal.calibrate.sampler import Sampler
-from concal.calibrate.layout import lay_out
-from concal.calibrate.diagnostics import diagnose
+from concal.calibration.sampler import Sampler
+from concal.calibration.layout import lay_out
+from concal.calibration.diagnostics import diagnose
 for name in engine.model_names():
     engine.ready_sampler(engine.make_period(name, 60, 200), 1).close()
 import numpy as np

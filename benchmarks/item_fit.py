@@ -17,9 +17,9 @@ import numpy as np
 import polars as pl
 from scipy.special import expit
 
-from concal.calibrate import period as engine
-from concal.calibrate.fit.pvalues import benjamini_hochberg
-from concal.calibrate.result import Calibration
+from concal.calibration import period as engine
+from concal.calibration.fit.pvalues import benjamini_hochberg
+from concal.calibration.result import Calibration
 from concal.data.check import check_period
 from concal.data.period import PeriodData
 from concal.simulate import simulate_programme

@@ -28,12 +28,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from concal import compiler
-from concal.calibrate.result import Calibration, Convergence, GroupDraws
+from concal.calibration.result import Calibration, Convergence, GroupDraws
 from concal.compiler import LANES, call_curve, kernel
-from concal.link import kernels
-from concal.link.criteria import Anchors, make_loss, make_quadrature
-from concal.link.period import link
-from concal.link.solve import Criterion, solve
+from concal.linking import kernels
+from concal.linking.criteria import Anchors, make_loss, make_quadrature
+from concal.linking.period import link
+from concal.linking.solve import Criterion, solve
 from concal.metric import move_items
 from concal.response import make_model
 from concal.spec import LinkingSpec

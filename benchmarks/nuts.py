@@ -15,7 +15,7 @@ The model is written in JAX independently of the engine, with the engine's prior
           \quad \nu = 2
 
 (Huang and Wand: half-t(2, A_k) standard deviations, each correlation uniform), theta ~ N(0, 1). They are those of
-`concal.calibrate.priors`, which the tests compare with what is written here. `pooled`: three populations of examinees,
+`concal.calibration.priors`, which the tests compare with what is written here. `pooled`: three populations of people,
 the second and third with mean and variance of their own, each meeting two thirds of the items. `guided`: the items have
 priors on another metric and no population. The comparison of posteriors in the tests uses this file too.
 """
@@ -40,9 +40,9 @@ import polars as pl
 from jax.scipy.special import gammaln
 from numpyro.infer import MCMC, NUTS, init_to_uniform
 
-from concal.calibrate.diagnostics import diagnose
-from concal.calibrate.period import calibrate_period
-from concal.calibrate.priors import MU_VARIANCE, NU
+from concal.calibration.diagnostics import diagnose
+from concal.calibration.period import calibrate_period
+from concal.calibration.priors import MU_VARIANCE, NU
 from concal.data.period import GroupData, Guide, PeriodData
 from concal.response import make_model, model_class
 from concal.spec import CalibrationSpec, Spec
@@ -101,7 +101,7 @@ def log_likelihood(name: str, y: Any, eta: Any, extras: Any) -> Any:
 
 
 def log_sigma(L: Any, scales: Any) -> Any:
-    """`concal.calibrate.priors.log_sigma_alone` of Sigma = LL'."""
+    """`concal.calibration.priors.log_sigma_alone` of Sigma = LL'."""
     p, inverse = len(scales), jnp.linalg.inv(L)
     diagonal = (inverse**2).sum(axis=0)  # of Sigma^-1 = L^-T L^-1
     log_det = 2.0 * jnp.log(jnp.diagonal(L)).sum()

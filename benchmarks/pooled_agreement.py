@@ -20,17 +20,17 @@ import numpy as np
 import polars as pl
 
 import concal
-from concal.calibrate.known import guide_period
-from concal.calibrate.period import calibrate_period
-from concal.calibrate.result import Calibration
-from concal.combine.combine import combine, place
-from concal.combine.factors.make import make_factors
+from concal.calibration.known import guide_period
+from concal.calibration.period import calibrate_period
+from concal.calibration.result import Calibration
+from concal.consensus.combine import combine, place
+from concal.consensus.factors.make import make_factors
 from concal.data.pool import pool_periods
 from concal.evaluate.agreement import agreement
 from concal.evaluate.pairs import compare_pairs
 from concal.evaluate.pooled import check_all
 from concal.evaluate.recovery import recovery
-from concal.link.result import identity_link
+from concal.linking.result import identity_link
 from concal.spec import ConsensusSpec
 
 DESIGNS = {

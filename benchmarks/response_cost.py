@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from concal.calibrate.kernels import LANES, item_pass, item_pass_extras, person_pass
+from concal.calibration.kernels import LANES, item_pass, item_pass_extras, person_pass
 from concal.response import ResponseModel, make_model, model_class, model_names
 
 CATEGORIES = 4

@@ -14,8 +14,8 @@ values and the 32 draws are then exchangeable if the steps leave the posterior u
 however slowly a parameter mixes. What steps learn in warm-up is learned in a run of the engine from its
 own start and then frozen, as always.
 
-The prior is the engine's (`concal.calibrate.priors`) with its scales made narrow (tau, half-t scales and the spread of
-populations' means below), and coordinates are counted from the model's prior centre, which engine and simulation add
+The prior is the engine's (`concal.calibration.priors`) with its scales made narrow (tau, half-t scales and spread of
+means of populations below), and coordinates are counted from the model's prior centre, which engine and simulation add
 alike; otherwise many data sets would consist of items that everybody answers the same way. Nothing is rejected, and no
 coordinate is held (`ResponseModel.held` is an answer to data that leave one open; a narrow prior leaves none open).
 Probabilities and scores are written out here again, so that the engine is not compared with itself.
@@ -56,19 +56,19 @@ import numpy as np
 import polars as pl
 from scipy import special, stats
 
-from concal.calibrate import priors
-from concal.calibrate.kernels import LANES
-from concal.calibrate.layout import lay_out
-from concal.calibrate.matrices import by_lane, inverse, lanes_last
-from concal.calibrate.moves.correlation import walk_correlation
-from concal.calibrate.moves.expansion import _draw_log_scale, _draw_shift, _move
-from concal.calibrate.moves.link import draw_links, prior_mean
-from concal.calibrate.moves.population import draw_beta, draw_mean, draw_sigma, draw_spread
-from concal.calibrate.moves.units import accumulators
-from concal.calibrate.priors import NU
-from concal.calibrate.sampler import Sampler
-from concal.calibrate.state import State
-from concal.calibrate.sweep import NEWTON_START
+from concal.calibration import priors
+from concal.calibration.kernels import LANES
+from concal.calibration.layout import lay_out
+from concal.calibration.matrices import by_lane, inverse, lanes_last
+from concal.calibration.moves.correlation import walk_correlation
+from concal.calibration.moves.expansion import _draw_log_scale, _draw_shift, _move
+from concal.calibration.moves.link import draw_links, prior_mean
+from concal.calibration.moves.population import draw_beta, draw_mean, draw_sigma, draw_spread
+from concal.calibration.moves.units import accumulators
+from concal.calibration.priors import NU
+from concal.calibration.sampler import Sampler
+from concal.calibration.state import State
+from concal.calibration.sweep import NEWTON_START
 from concal.data.period import GroupData, Guide, PeriodData
 from concal.response import PopulationPrior, ResponseModel, make_model, model_class
 from concal.spec import CalibrationSpec

@@ -24,7 +24,7 @@ import numpy as np
 import polars as pl
 from scipy.optimize import nnls
 
-from concal.calibrate.period import calibrate_period
+from concal.calibration.period import calibrate_period
 from concal.cost import measure_cost
 from concal.data.period import GroupData, PeriodData
 from concal.response import make_model

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from bank import calibration as one_dimension
 
 from concal.bank.bank import Bank
-from concal.calibrate.result import Calibration
+from concal.calibration.result import Calibration
 from concal.spec import Spec
 
 DIMENSIONS = ("reading", "writing")

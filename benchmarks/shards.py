@@ -17,9 +17,9 @@ import time
 import numpy as np
 import polars as pl
 
-from concal.calibrate.period import calibrate_period
-from concal.calibrate.result import Calibration
-from concal.combine.shards import unite_shards
+from concal.calibration.period import calibrate_period
+from concal.calibration.result import Calibration
+from concal.consensus.shards import unite_shards
 from concal.data.deal import deal
 from concal.data.period import GroupData, PeriodData
 from concal.response import make_model

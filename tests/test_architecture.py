@@ -18,9 +18,9 @@ ORDER = [
     {"compiler"},
     {"spec"},
     {"data", "simulate"},
-    {"calibrate"},
-    {"link"},
-    {"combine"},
+    {"calibration"},
+    {"linking"},
+    {"consensus"},
     {"score"},
     {"bank"},
     {"evaluate"},
@@ -162,17 +162,17 @@ def test_only_response_knows_formats():
     ("rule", "room", "source"),
     [
         (wrong_way, "data", "from concal.bank import store"),
-        (wrong_way, "link", "def f():\n    import concal.combine.summary"),
+        (wrong_way, "linking", "def f():\n    import concal.consensus.summary"),
         (wrong_way, "spec", "from concal.data.read import read_table"),
-        (asks_format, "link", "def f(model):\n    return model.name == '2pl'"),
-        (asks_format, "link", "def f(group):\n    return group.model in ('gpcm', 'grm')"),
-        (asks_format, "link", "def f(model):\n    return model.name != 'beta'"),
-        (asks_format, "link", "def f(m):\n    match m.name:\n        case 'grm':\n            return 1"),
-        (asks_format, "link", "def f(m):\n    return {'2pl': 1, '3pl': 2}[m.name]"),
-        (asks_format, "link", "def f(m):\n    return isinstance(m, (int, GPCM))"),
-        (asks_format, "link", "from concal.response.gpcm import GPCM"),
-        (asks_format, "link", "from concal.response import two_pl"),
-        (looks_into_the_compiler, "calibrate", "from concal.compiler import LANES"),
+        (asks_format, "linking", "def f(model):\n    return model.name == '2pl'"),
+        (asks_format, "linking", "def f(group):\n    return group.model in ('gpcm', 'grm')"),
+        (asks_format, "linking", "def f(model):\n    return model.name != 'beta'"),
+        (asks_format, "linking", "def f(m):\n    match m.name:\n        case 'grm':\n            return 1"),
+        (asks_format, "linking", "def f(m):\n    return {'2pl': 1, '3pl': 2}[m.name]"),
+        (asks_format, "linking", "def f(m):\n    return isinstance(m, (int, GPCM))"),
+        (asks_format, "linking", "from concal.response.gpcm import GPCM"),
+        (asks_format, "linking", "from concal.response import two_pl"),
+        (looks_into_the_compiler, "calibration", "from concal.compiler import LANES"),
         (looks_into_the_compiler, "score", "import concal.compiler.vector"),
         (runs_code, "data", "import pickle"),
         (runs_code, "data", "def f(x):\n    return eval(x)"),
@@ -188,8 +188,14 @@ def test_rules_catch_offenders(rule, room, source, tmp_path, monkeypatch):
 
 
 def test_population_parameter_beta_is_not_a_format(tmp_path, monkeypatch):
-    path = tmp_path / "combine" / "module.py"
+    path = tmp_path / "consensus" / "module.py"
     path.parent.mkdir()
     path.write_text("def f(name):\n    return name == 'beta'")
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     assert asks_format(path) == []
+
+
+def test_a_public_name_is_never_also_a_room():
+    """Importing a module binds its room's name in `concal`: a verb of the same name would be gone from then on."""
+    rooms = {room_of(path) for path in FILES}
+    assert rooms.isdisjoint(concal.__all__), f"both a room and a public name: {sorted(rooms & set(concal.__all__))}"

@@ -13,16 +13,16 @@ __version__ = "0.1.0"
 _PUBLIC = {
     "Spec": "concal.spec",
     "Bank": "concal.bank.bank",
-    "Calibration": "concal.calibrate.result",
-    "Link": "concal.link.result",
-    "LinkConstants": "concal.link.parameters",
-    "Consensus": "concal.combine.result",
+    "Calibration": "concal.calibration.result",
+    "Link": "concal.linking.result",
+    "LinkConstants": "concal.linking.parameters",
+    "Consensus": "concal.consensus.result",
     "Evaluation": "concal.bank.evaluation",
     "Update": "concal.bank.update.progress",
-    "calibrate": "concal.calibrate.period",
-    "link": "concal.link.period",
-    "link_parameters": "concal.link.parameters",
-    "combine": "concal.combine.combine",
+    "calibrate": "concal.calibration.period",
+    "link": "concal.linking.period",
+    "link_parameters": "concal.linking.parameters",
+    "combine": "concal.consensus.combine",
     "fit_pooled": "concal.evaluate.pooled",
     "evaluate_bank": "concal.evaluate.pooled",
     "agreement": "concal.evaluate.agreement",
@@ -43,10 +43,10 @@ if TYPE_CHECKING:  # what type checkers see; a test compares it with the names a
     from concal.bank.bank import Bank as Bank
     from concal.bank.evaluation import Evaluation as Evaluation
     from concal.bank.update.progress import Update as Update
-    from concal.calibrate.period import calibrate as calibrate
-    from concal.calibrate.result import Calibration as Calibration
-    from concal.combine.combine import combine as combine
-    from concal.combine.result import Consensus as Consensus
+    from concal.calibration.period import calibrate as calibrate
+    from concal.calibration.result import Calibration as Calibration
+    from concal.consensus.combine import combine as combine
+    from concal.consensus.result import Consensus as Consensus
     from concal.data.check import check_period as check_period
     from concal.errors import BankError as BankError
     from concal.errors import ConcalError as ConcalError
@@ -58,10 +58,10 @@ if TYPE_CHECKING:  # what type checkers see; a test compares it with the names a
     from concal.evaluate.agreement import agreement as agreement
     from concal.evaluate.pooled import evaluate_bank as evaluate_bank
     from concal.evaluate.pooled import fit_pooled as fit_pooled
-    from concal.link.parameters import LinkConstants as LinkConstants
-    from concal.link.parameters import link_parameters as link_parameters
-    from concal.link.period import link as link
-    from concal.link.result import Link as Link
+    from concal.linking.parameters import LinkConstants as LinkConstants
+    from concal.linking.parameters import link_parameters as link_parameters
+    from concal.linking.period import link as link
+    from concal.linking.result import Link as Link
     from concal.report.page import write_report as write_report
     from concal.simulate import simulate_programme as simulate_programme
     from concal.spec import Spec as Spec

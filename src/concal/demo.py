@@ -12,7 +12,7 @@ import polars as pl
 
 from concal.bank.bank import Bank
 from concal.bank.evaluation import Evaluation
-from concal.calibrate.period import calibrate
+from concal.calibration.period import calibrate
 from concal.compiler import compile_seconds
 from concal.errors import DataError
 from concal.evaluate.pooled import evaluate_bank

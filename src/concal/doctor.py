@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from concal.calibrate.period import calibrate
-from concal.calibrate.result import Calibration
-from concal.calibrate.workers import available_cores
+from concal.calibration.period import calibrate
+from concal.calibration.result import Calibration
+from concal.calibration.workers import available_cores
 from concal.compiler import cache_folder
 from concal.errors import counted
 from concal.simulate import simulate_programme

@@ -29,8 +29,8 @@ from concal.bank.bank import Bank
 from concal.bank.store import cloud, files, folders, parquet, transaction
 from concal.bank.store.store import Store
 from concal.bank.update import shelf
-from concal.link.criteria import Anchors, make_loss, make_quadrature
-from concal.link.solve import Criterion, solve
+from concal.linking.criteria import Anchors, make_loss, make_quadrature
+from concal.linking.solve import Criterion, solve
 
 Place = Path | str
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.data.period import PeriodData
 from concal.metric import move_items
 from concal.spec import Spec

@@ -29,9 +29,9 @@ from concal.bank.update import travel
 from concal.bank.update.job import do_job, stop_job, write_job
 from concal.bank.update.job_data import read_data
 from concal.bank.update.shelf import finished_on
-from concal.calibrate.known import guide_period
-from concal.calibrate.period import calibrate_period
-from concal.calibrate.sampler import Stopped
+from concal.calibration.known import guide_period
+from concal.calibration.period import calibrate_period
+from concal.calibration.sampler import Stopped
 from concal.data.check import check_period
 from concal.errors import BankError, ConvergenceError, DataError
 from concal.evaluate.pooled import evaluate_bank
@@ -143,7 +143,7 @@ def test_backfill_gives_what_adding_one_by_one_gives(
     bank = Bank.create(place / "bank", QUICK)
     told: list[str] = []
     with monkeypatch.context() as nothing_here:
-        nothing_here.setattr("concal.calibrate.period.calibrate_period", never)  # all of it happens in jobs
+        nothing_here.setattr("concal.calibration.period.calibrate_period", never)  # all of it happens in jobs
         nothing_here.setattr("concal.bank.update.link_periods.link_period", never)
         done = bank.backfill(
             manifest,
@@ -173,8 +173,8 @@ def test_a_checkpoint_on_object_storage_goes_to_the_next_machine(
     name = write_job(store, data, QUICK, 7)
     with monkeypatch.context() as first:  # reports every ten sweeps, saves at once, is killed at sweep 60
         first.setenv("CONCAL_CACHE", str(tmp_path / "first"))
-        first.setattr("concal.calibrate.sampler.CHECKPOINT_SECONDS", -1.0)
-        first.setattr("concal.calibrate.sampler.LOST_AT_MOST", -1.0)
+        first.setattr("concal.calibration.sampler.CHECKPOINT_SECONDS", -1.0)
+        first.setattr("concal.calibration.sampler.LOST_AT_MOST", -1.0)
         first.setattr(travel, "SHARE", 1.0)
 
         def killed(share: float, message: str) -> None:
@@ -381,9 +381,9 @@ def real_cluster(
     """
 
     def save_often() -> None:  # on the workers; they cannot import this file, so it is sent whole
-        import concal.calibrate.sampler
+        import concal.calibration.sampler
 
-        concal.calibrate.sampler.CHECKPOINT_SECONDS = 0.2
+        concal.calibration.sampler.CHECKPOINT_SECONDS = 0.2
 
     address = f"tcp://127.0.0.1:{free_port()}"
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}

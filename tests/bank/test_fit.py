@@ -10,8 +10,8 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
-from concal.calibrate.fit.period_fit import fit_period
-from concal.calibrate.layout import lay_out
+from concal.calibration.fit.period_fit import fit_period
+from concal.calibration.layout import lay_out
 
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
 from .test_cli_bank import data, run

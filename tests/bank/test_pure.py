@@ -19,8 +19,8 @@ from concal.bank.store.transaction import Transaction
 from concal.bank.update.coding import catalogue
 from concal.bank.update.periods import Periods
 from concal.bank.update.spec import merge_specs
-from concal.calibrate.fingerprint import ENGINE, fingerprint
-from concal.combine.factors.make import make_factors
+from concal.calibration.fingerprint import ENGINE, fingerprint
+from concal.consensus.factors.make import make_factors
 from concal.data.check import check_period
 from concal.errors import BankError, DataError, SpecError
 from concal.spec import Spec
@@ -330,7 +330,7 @@ def test_a_calibration_of_an_older_engine_is_not_taken_up(monkeypatch: pytest.Mo
     data = check_period(responses_table("Q1"), items_table(), SPEC, period="Q1").data
     now = fingerprint(data, SPEC, 1, "engine")
     assert fingerprint(data, SPEC, 1, "engine") == now
-    monkeypatch.setattr("concal.calibrate.fingerprint.ENGINE", ENGINE + 1)
+    monkeypatch.setattr("concal.calibration.fingerprint.ENGINE", ENGINE + 1)
     assert fingerprint(data, SPEC, 1, "engine") != now
     monkeypatch.undo()
     monkeypatch.setattr("concal.__version__", "0.0.0")

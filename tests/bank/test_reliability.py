@@ -198,14 +198,14 @@ def test_killed_calibration_resumes_bit_identically(tmp_path: Path) -> None:
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from programme import SPEC, items_table, responses_table
-import concal.calibrate.sampler
+import concal.calibration.sampler
 from concal.bank.bank import Bank
 from concal.spec import Spec
 import os
 path = sys.argv[1]
 data = SPEC.model_dump()
 data["calibration"] |= dict(chains=4, draws=400, max_sweeps=3000, min_ess=1e9)
-concal.calibrate.sampler.CHECKPOINT_SECONDS = 0.1
+concal.calibration.sampler.CHECKPOINT_SECONDS = 0.1
 bank = Bank(path) if os.path.exists(path) else Bank.create(path, Spec.parse(data))
 print("ready", flush=True)
 bank.add("Q1", responses_table("Q1", persons=200), items_table(), accept_unconverged=True)

@@ -12,9 +12,9 @@ import pytest
 
 from concal.bank.bank import Bank
 from concal.bank.update.shards import shard_seed, with_shards
-from concal.calibrate.period import calibrate_period
-from concal.combine.factors.make import make_factors
-from concal.combine.shards import unite_shards
+from concal.calibration.period import calibrate_period
+from concal.consensus.factors.make import make_factors
+from concal.consensus.shards import unite_shards
 from concal.data.deal import deal, most_shards, shard_of
 from concal.data.period import GroupData, PeriodData
 from concal.errors import ConvergenceError, DataError

@@ -27,14 +27,14 @@ from concal.bank.tables.results import (
     write_link,
     write_totals,
 )
-from concal.calibrate.result import Calibration
-from concal.combine.analytic.consensus import consensus_from_totals
-from concal.combine.analytic.totals import sum_periods
-from concal.combine.combine import place
-from concal.combine.factors.make import make_factors
+from concal.calibration.result import Calibration
+from concal.consensus.analytic.consensus import consensus_from_totals
+from concal.consensus.analytic.totals import sum_periods
+from concal.consensus.combine import place
+from concal.consensus.factors.make import make_factors
 from concal.data.check import check_period
 from concal.errors import BankError
-from concal.link.result import Link, identity_link
+from concal.linking.result import Link, identity_link
 
 from .places import forget_cache, overwrite
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
-from concal.calibrate.result import Calibration
+from concal.calibration.result import Calibration
 from concal.cli import main
 from concal.errors import ConvergenceError
 from concal.report.sections.items import flags

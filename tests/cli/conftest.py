@@ -13,8 +13,8 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
-from concal.calibrate.fit.period_fit import fit_period
-from concal.calibrate.layout import lay_out
+from concal.calibration.fit.period_fit import fit_period
+from concal.calibration.layout import lay_out
 from concal.metric import move_items
 from concal.spec import Spec
 

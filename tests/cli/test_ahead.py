@@ -11,9 +11,9 @@ from concal.response import make_model, model_class, model_names
 
 LATER = """
 import json, sys
-from concal.calibrate import kernels
-from concal.calibrate.kernels.diagnostics import diagnose_block
-from concal.link import kernels as link_kernels
+from concal.calibration import kernels
+from concal.calibration.kernels.diagnostics import diagnose_block
+from concal.linking import kernels as link_kernels
 later = [kernels.carry, kernels.item_log_likelihood, kernels.person_log_likelihood]
 later += [kernels.add_moments, diagnose_block]
 later += [kernels.table_pass, kernels.item_quadratics, kernels.item_quadratics_value]

@@ -64,8 +64,8 @@ def test_a_folder_in_use_stays_young(cache):
 
 def test_every_kernel_keeps_its_machine_code_in_the_folder():
     code = """
-import numba, concal.calibrate.diagnostics, concal.link.kernels, concal.score.kernels, concal.combine.joint.likelihood
-import concal.compiler, sys
+import numba, concal.calibration.diagnostics, concal.linking.kernels, concal.score.kernels
+import concal.consensus.joint.likelihood, concal.compiler, sys
 folder = str(concal.compiler.cache_folder())
 kept = [v for n, m in list(sys.modules.items()) if n.startswith("concal") for v in vars(m).values()
         if isinstance(v, numba.core.registry.CPUDispatcher) and v.stats.cache_path]

@@ -38,7 +38,7 @@ def commands(block: str) -> list[list[str]]:
 @pytest.fixture(scope="module", autouse=True)
 def quick_targets():
     """Looser defaults of the calibration: the test is about the examples, not about the precision of their answers."""
-    from concal.combine.joint import sampler
+    from concal.consensus.joint import sampler
     from concal.spec import CalibrationSpec, Spec
 
     usual = {name: CalibrationSpec.model_fields[name].default for name in FAST}

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 import polars as pl
 
-from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
-from concal.combine.result import Consensus, GroupConsensus
-from concal.link.result import Link, identity_link
+from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.consensus.result import Consensus, GroupConsensus
+from concal.linking.result import Link, identity_link
 from concal.response import make_model
 
 CHAINS, DRAWS = 4, 250

@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from concal.combine.result import Consensus, GroupConsensus
+from concal.consensus.result import Consensus, GroupConsensus
 from concal.evaluate.compare import compare
 from concal.response import make_model
 

@@ -7,7 +7,7 @@ import pytest
 from reported_bank import PERIODS, SPEC, items_table, made_up, make_bank, responses_table, truth
 
 from concal.bank.bank import Bank
-from concal.calibrate.sampler import Progress
+from concal.calibration.sampler import Progress
 from concal.errors import BankError, ConvergenceError, DataError
 from concal.evaluate import pooled
 from concal.evaluate.pooled import evaluate_bank, fit_pooled

@@ -13,7 +13,7 @@ from concal.bank.bank import Bank
 from concal.bank.exchange.arviz import read_arviz
 from concal.bank.exchange.draws import calibration_from_draws, draws_of_numpyro
 from concal.bank.exchange.legacy import legacy_calibration
-from concal.combine.combine import combine
+from concal.consensus.combine import combine
 from concal.errors import ConcalError, DataError, SpecError
 from concal.spec import Spec
 

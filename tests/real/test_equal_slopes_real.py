@@ -6,7 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from concal.calibrate.period import calibrate
+from concal.calibration.period import calibrate
 from concal.spec import Spec
 
 pytestmark = [pytest.mark.real, pytest.mark.reference, pytest.mark.slow]

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from concal.link.parameters import link_parameters
+from concal.linking.parameters import link_parameters
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 pytestmark = [

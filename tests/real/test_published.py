@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from concal.calibrate.period import calibrate
+from concal.calibration.period import calibrate
 from concal.spec import Spec
 
 # a Gaussian likelihood is an approximation: locations of easy items are skewed

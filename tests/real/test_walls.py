@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-from concal.calibrate.period import calibrate
+from concal.calibration.period import calibrate
 from concal.data.check import check_period
 from concal.errors import DataError
 from concal.spec import Spec

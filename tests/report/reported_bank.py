@@ -14,9 +14,9 @@ import numpy as np
 import polars as pl
 
 from concal.bank.bank import Bank
-from concal.calibrate.layout import lay_out
-from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
-from concal.calibrate.tables import response_table
+from concal.calibration.layout import lay_out
+from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibration.tables import response_table
 from concal.data.period import PeriodData
 from concal.metric import move_items, phi_of
 from concal.spec import Spec

@@ -10,7 +10,7 @@ from reported_bank import PERIODS
 from unpacked import read_page
 
 from concal.bank.bank import Bank
-from concal.combine.drift.alarms import Alarm
+from concal.consensus.drift.alarms import Alarm
 from concal.evaluate.attention import attention
 from concal.report.page import build_page
 from concal.report.panels.seen import seen_items

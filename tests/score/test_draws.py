@@ -6,7 +6,7 @@ import pytest
 from worlds import brute_force, make_bank, people, simulate
 
 from concal import metric
-from concal.calibrate.workers import Workers
+from concal.calibration.workers import Workers
 from concal.errors import DataError
 from concal.score.metric import draw_metrics
 from concal.score.modes import Estimates

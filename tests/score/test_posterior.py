@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from worlds import MODELS, brute_force, make_bank, people, simulate
 
-from concal.calibrate.workers import Workers
+from concal.calibration.workers import Workers
 from concal.score import posterior, stages
 from concal.score.estimate import Estimator
 from concal.score.grid import as_blocks, common_grid

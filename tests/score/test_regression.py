@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from worlds import brute_force, make_bank, people, simulate
 
-from concal.calibrate.workers import Workers
+from concal.calibration.workers import Workers
 from concal.errors import DataError
 from concal.score.covariates import covariate_matrix
 from concal.score.pool import pool, regression_of

@@ -25,7 +25,7 @@ from concal.bank.update.progress import Progress, Update
 from concal.bank.update.reporting import Rules, set_reporting
 from concal.bank.update.spec import with_consensus, write_spec
 from concal.bank.version import Version
-from concal.calibrate.result import Calibration
+from concal.calibration.result import Calibration
 from concal.data.check import CheckedPeriod
 from concal.data.read import Table
 from concal.errors import BankError, first_few

@@ -12,7 +12,7 @@ import polars as pl
 from concal.bank.store.folder import FolderReader
 from concal.bank.tables.calibration import read_ability_groups
 from concal.bank.update.acts import Acts
-from concal.combine.result import Consensus
+from concal.consensus.result import Consensus
 from concal.score.items import ScoringItems
 from concal.score.prior import Abilities, Population
 from concal.score.score import ScoringBank

@@ -14,8 +14,8 @@ from concal.bank.reading.people import People
 from concal.bank.reading.tables import Tables
 from concal.bank.tables.views import item_table, wide_items
 from concal.bank.update.coding import design_rows
-from concal.combine.draws import item_draws
-from concal.combine.predict import predict_items
+from concal.consensus.draws import item_draws
+from concal.consensus.predict import predict_items
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.read import Table

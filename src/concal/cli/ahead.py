@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 
 import numpy as np
 
-from concal.calibrate.kernels import LANES
-from concal.calibrate.workers import available_cores
+from concal.calibration.kernels import LANES
+from concal.calibration.workers import available_cores
 from concal.compiler import cache_folder
 from concal.response import ResponseModel, make_model
 
@@ -57,7 +57,7 @@ def compile_later_kernels(models: list[ResponseModel]) -> None:
 
 
 def _log_likelihoods(model: ResponseModel) -> None:
-    from concal.calibrate import kernels
+    from concal.calibration import kernels
 
     start, index, score = np.zeros(2, np.int64), np.zeros(1, np.int32), np.zeros(1, np.float32)
     theta, total = np.zeros((1, 1, LANES), np.float32), np.zeros((1, LANES))
@@ -67,7 +67,7 @@ def _log_likelihoods(model: ResponseModel) -> None:
 
 
 def _carry() -> None:
-    from concal.calibrate import kernels
+    from concal.calibration import kernels
 
     index, change, mean = np.zeros(1, np.int32), np.zeros((1, LANES)), np.zeros((1, 1, LANES))
     information, pull, precision = (
@@ -81,8 +81,8 @@ def _carry() -> None:
 
 
 def _moments_and_diagnostics() -> None:
-    from concal.calibrate import kernels
-    from concal.calibrate.diagnostics import diagnose
+    from concal.calibration import kernels
+    from concal.calibration.diagnostics import diagnose
 
     units, acc = np.zeros((1, 1, LANES)), np.zeros((1, 3, LANES))
     kernels.add_moments(1, units, acc, np.zeros((1, 4, LANES)), 0, 0)
@@ -90,8 +90,8 @@ def _moments_and_diagnostics() -> None:
 
 
 def _link(model: ResponseModel) -> None:
-    from concal.link.criteria import Anchors, make_loss, make_quadrature
-    from concal.link.solve import Criterion, solve
+    from concal.linking.criteria import Anchors, make_loss, make_quadrature
+    from concal.linking.solve import Criterion, solve
 
     xi = np.array(model.prior.mean) + np.linspace(-0.5, 0.5, 4)[None, :, None] * np.array(model.prior.sd)
     criterion = Criterion("haebara", make_loss("pseudo_huber"), make_quadrature())
@@ -106,8 +106,8 @@ class _EnoughError(Exception):
 
 def _consensus(model: ResponseModel) -> None:
     """Half of a joint consensus of four items in two periods: response tables, items, links, Sigma."""
-    from concal.combine.combine import combine
-    from concal.combine.factors.period import GroupFactors, PeriodFactors, Placed
+    from concal.consensus.combine import combine
+    from concal.consensus.factors.period import GroupFactors, PeriodFactors, Placed
 
     n, p = 4, len(model.parameters)
     unit = np.eye(p)

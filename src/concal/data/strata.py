@@ -2,7 +2,7 @@
 
 Items of one group with 2, 3 and 5 categories have steps that are different parameters, so each number of categories is
 a *stratum* with a response model of its own; all strata of a group share the population of d and log a
-(`concal.calibrate.moves.strata`). An item's number is declared, never read off the responses: a category that nobody
+(`concal.calibration.moves.strata`). An item's number is declared, never read off the responses: a category that nobody
 has used yet is one of the item's all the same. It is, in this order,
 
 - the column ``categories`` of the item table,

@@ -16,13 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.calibrate.result import Abilities, Calibration
-from concal.combine.result import Consensus
+from concal.calibration.result import Abilities, Calibration
+from concal.consensus.result import Consensus
 from concal.errors import DataError, first_few
 from concal.evaluate.links import links_in_force, pooled_abilities
 from concal.evaluate.pairs import TERTILES, compare_pairs, tertile_of
-from concal.link.result import Link
-from concal.link.transform import linked_abilities
+from concal.linking.result import Link
+from concal.linking.transform import linked_abilities
 
 Array = npt.NDArray[np.float64]
 

@@ -7,14 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 import polars as pl
 
 from concal.bank.evaluation import Evaluation
-from concal.calibrate.result import Calibration
-from concal.combine.drift.alarms import Alarm
-from concal.combine.result import Consensus
+from concal.calibration.result import Calibration
+from concal.consensus.drift.alarms import Alarm
+from concal.consensus.result import Consensus
 from concal.data.linkage import Linkage
 from concal.evaluate.misfit import change_in_words, misfit_notices
 from concal.evaluate.notice import Notice
 from concal.evaluate.verdict import poor_agreement
-from concal.link.result import Link
+from concal.linking.result import Link
 
 
 def attention(

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.combine.result import Consensus, GroupConsensus
+from concal.consensus.result import Consensus, GroupConsensus
 
 Array = npt.NDArray[np.float64]
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(21)

@@ -10,11 +10,11 @@ import numpy.typing as npt
 import polars as pl
 
 from concal import metric
-from concal.calibrate.result import Abilities, Calibration
-from concal.combine.factors.period import GroupFactors
-from concal.combine.result import Consensus
-from concal.link.result import Link
-from concal.link.transform import linked_abilities
+from concal.calibration.result import Abilities, Calibration
+from concal.consensus.factors.period import GroupFactors
+from concal.consensus.result import Consensus
+from concal.linking.result import Link
+from concal.linking.transform import linked_abilities
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]

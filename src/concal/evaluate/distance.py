@@ -20,10 +20,10 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.version import Version
-from concal.combine.analytic.totals import sum_periods
-from concal.combine.combine import Evidence, consensus_of
-from concal.combine.factors.period import Placed
-from concal.combine.result import Consensus
+from concal.consensus.analytic.totals import sum_periods
+from concal.consensus.combine import Evidence, consensus_of
+from concal.consensus.factors.period import Placed
+from concal.consensus.result import Consensus
 from concal.evaluate.links import constants, links_in_force
 
 Array = npt.NDArray[np.float64]

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from concal import metric
-from concal.calibrate.result import Calibration
+from concal.calibration.result import Calibration
 from concal.errors import DataError, first_few
-from concal.link.result import Link
+from concal.linking.result import Link
 
 Array = npt.NDArray[np.float64]
 

@@ -8,8 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.calibrate.result import Calibration
-from concal.combine.result import Consensus, GroupConsensus
+from concal.calibration.result import Calibration
+from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import DataError, first_few
 
 Array = npt.NDArray[np.float64]

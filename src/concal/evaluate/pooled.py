@@ -20,9 +20,9 @@ from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected
 from concal.bank.update.progress import Clock, Progress
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint, drop_tables
-from concal.calibrate.fingerprint import fingerprint
-from concal.calibrate.result import Calibration, mixture_moments
-from concal.combine.result import Consensus
+from concal.calibration.fingerprint import fingerprint
+from concal.calibration.result import Calibration, mixture_moments
+from concal.consensus.result import Consensus
 from concal.cost import measure_cost
 from concal.data.check import check_period
 from concal.data.period import PeriodData

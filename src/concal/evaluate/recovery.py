@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.calibrate.result import Calibration
+from concal.calibration.result import Calibration
 from concal.errors import DataError, first_few
 
 Array = npt.NDArray[np.float64]

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.combine.result import Consensus
+from concal.consensus.result import Consensus
 from concal.evaluate.digest import ABILITY_EDGES, histogram
 from concal.response import ResponseModel
 from concal.score.information import item_information

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.version import Version
-from concal.combine.result import Consensus, GroupConsensus
+from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import BankError, counted, first_few
 from concal.evaluate.digest import score_curves
 from concal.metric import move_items

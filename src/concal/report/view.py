@@ -11,11 +11,11 @@ import polars as pl
 from concal.bank.bank import Bank
 from concal.bank.evaluation import Evaluation
 from concal.bank.version import Version
-from concal.calibrate.result import Calibration
-from concal.combine.drift.alarms import raise_alarms
-from concal.combine.drift.drift import Drift, find_drift
-from concal.combine.factors.period import Placed
-from concal.combine.result import Consensus
+from concal.calibration.result import Calibration
+from concal.consensus.drift.alarms import raise_alarms
+from concal.consensus.drift.drift import Drift, find_drift
+from concal.consensus.factors.period import Placed
+from concal.consensus.result import Consensus
 from concal.data.linkage import Linkage
 from concal.errors import BankError
 from concal.evaluate import targeting
@@ -24,7 +24,7 @@ from concal.evaluate.digest import ability_histogram
 from concal.evaluate.links import links_in_force
 from concal.evaluate.notice import Notice
 from concal.evaluate.targeting import information_curves
-from concal.link.result import Link
+from concal.linking.result import Link
 
 Array = npt.NDArray[np.float64]
 THETA: Array = np.linspace(-4.0, 4.0, 9)

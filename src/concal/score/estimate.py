@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.workers import Workers
+from concal.calibration.workers import Workers
 from concal.score.grid import Grid, as_blocks, common_grid
 from concal.score.items import ScoringItems
 from concal.score.kernels.nodes import peaks

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.kernels import LANES
+from concal.calibration.kernels import LANES
 from concal.errors import DataError
 
 Array = npt.NDArray[np.float64]

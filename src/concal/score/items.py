@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.combine.draws import item_normals, with_noise
-from concal.combine.result import Consensus
+from concal.consensus.draws import item_normals, with_noise
+from concal.consensus.result import Consensus
 from concal.errors import DataError
 from concal.response import ResponseModel
 

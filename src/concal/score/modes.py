@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.workers import Workers
+from concal.calibration.workers import Workers
 from concal.score.items import GroupItems, ScoringItems
 from concal.score.kernels.likelihoods import response_terms
 from concal.score.posterior import PERSONS

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.workers import Workers
+from concal.calibration.workers import Workers
 from concal.score.kernels.sets import add_set
 from concal.score.metric import link_share
 from concal.score.modes import Estimates

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.kernels import LANES
-from concal.calibrate.workers import Workers
+from concal.calibration.kernels import LANES
+from concal.calibration.workers import Workers
 from concal.score.grid import Grid, as_blocks
 from concal.score.kernels.posterior import moments
 from concal.score.kernels.sets import misfit

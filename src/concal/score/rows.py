@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.kernels import LANES
-from concal.calibrate.workers import Workers
+from concal.calibration.kernels import LANES
+from concal.calibration.workers import Workers
 from concal.score.items import GroupItems, ScoringItems, posterior_points
 from concal.score.kernels.likelihoods import log_rows, soft_rows
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.calibrate.workers import Workers, available_cores
+from concal.calibration.workers import Workers, available_cores
 from concal.data.read import Table
 from concal.errors import DataError
 from concal.score.covariates import covariate_matrix

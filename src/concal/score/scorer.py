@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.workers import Workers, available_cores
+from concal.calibration.workers import Workers, available_cores
 from concal.data.findings import Findings
 from concal.data.rows import score_units
 from concal.errors import DataError, counted, first_few

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibrate.workers import Workers
+from concal.calibration.workers import Workers
 from concal.score.grid import Grid
 from concal.score.rows import LikelihoodRows
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from concal.calibrate.workers import Workers
+from concal.calibration.workers import Workers
 from concal.score.grid import Grid
 from concal.score.items import ScoringItems
 from concal.score.posterior import Misfit, Moments, Target, Windows, integrate

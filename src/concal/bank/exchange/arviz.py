@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.bank.exchange.draws import calibration_from_draws
-from concal.calibrate.arviz import to_datatree
-from concal.calibrate.result import Calibration
-from concal.combine.result import Consensus
+from concal.calibration.arviz import to_datatree
+from concal.calibration.result import Calibration
+from concal.consensus.result import Consensus
 from concal.data.read import Table
 from concal.errors import BankError, DataError, first_few
 from concal.spec import Spec

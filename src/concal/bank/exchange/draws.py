@@ -30,9 +30,9 @@ import polars as pl
 
 from concal.bank.exchange.population import population_of_draws
 from concal.bank.update.new_period import check_calibration, check_item_draws
-from concal.calibrate.diagnostics import diagnose
-from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
-from concal.calibrate.verdict import enough_items, good_items
+from concal.calibration.diagnostics import diagnose
+from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibration.verdict import enough_items, good_items
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.read import Table

@@ -11,7 +11,7 @@ import polars as pl
 
 from concal.bank.exchange.draws import calibration_from_draws
 from concal.bank.exchange.population import gibbs, population_of_draws
-from concal.calibrate.result import Calibration
+from concal.calibration.result import Calibration
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.read import Table

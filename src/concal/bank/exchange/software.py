@@ -21,7 +21,7 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import logsumexp
 
-from concal.combine.result import Consensus, GroupConsensus
+from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import DataError, first_few
 from concal.response import ResponseModel
 from concal.response.natural import natural_from_xi

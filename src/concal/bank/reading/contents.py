@@ -18,14 +18,14 @@ from concal.bank.update.coding import merged_coding, unanswered_items
 from concal.bank.update.evidence import evidence_of
 from concal.bank.update.periods import Periods
 from concal.bank.update.spec import read_spec, with_consensus
-from concal.calibrate.result import Calibration
-from concal.combine.combine import consensus_of
-from concal.combine.factors.period import PeriodFactors, Placed
-from concal.combine.result import Consensus
+from concal.calibration.result import Calibration
+from concal.consensus.combine import consensus_of
+from concal.consensus.factors.period import PeriodFactors, Placed
+from concal.consensus.result import Consensus
 from concal.data.linkage import Linkage, linkage
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
-from concal.link.result import Link
+from concal.linking.result import Link
 from concal.spec import ConsensusSpec, Spec
 
 

@@ -8,12 +8,12 @@ import polars as pl
 
 from concal.bank.reading.contents import Contents
 from concal.bank.tables.fit import bin_table, item_fit_table, pair_table
-from concal.calibrate.fit.period_fit import PeriodFit
-from concal.combine.drift.gather import in_force
+from concal.calibration.fit.period_fit import PeriodFit
+from concal.consensus.drift.gather import in_force
 
 if TYPE_CHECKING:
-    from concal.combine.drift.alarms import Alarm
-    from concal.combine.drift.drift import Drift
+    from concal.consensus.drift.alarms import Alarm
+    from concal.consensus.drift.drift import Drift
 
 
 class Diagnosis(Contents):
@@ -24,8 +24,8 @@ class Diagnosis(Contents):
         return self.drift_result(fdr).items
 
     def drift_result(self, fdr: float | None = None) -> Drift:
-        """Drift of items and of periods; see `concal.combine.drift.drift.Drift`."""
-        from concal.combine.drift.drift import find_drift
+        """Drift of items and of periods; see `concal.consensus.drift.drift.Drift`."""
+        from concal.consensus.drift.drift import find_drift
 
         spec = self.consensus_spec
         consensus = self.consensus(joint=False)
@@ -53,7 +53,7 @@ class Diagnosis(Contents):
         One row per item and group of examinees, items that differ first, by consequence for scores; see
         `docs/guides/dif.md`.
         """
-        from concal.combine.drift.dif import SCHEMA, find_dif
+        from concal.consensus.drift.dif import SCHEMA, find_dif
 
         if not self._snapshot.periods:
             return pl.DataFrame(schema=SCHEMA)
@@ -68,7 +68,7 @@ class Diagnosis(Contents):
 
     def alarms(self) -> tuple[Alarm, ...]:
         """What contradicts itself in this version: consensus, drift, periods, links; see `docs/guides/drift.md`."""
-        from concal.combine.drift.alarms import raise_alarms
+        from concal.consensus.drift.alarms import raise_alarms
 
         if not self._snapshot.periods:
             return ()

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.calibrate.result import Calibration
-from concal.link.result import Link
+from concal.calibration.result import Calibration
+from concal.linking.result import Link
 
 Array = npt.NDArray[np.float64]
 ABILITY_COLUMNS = {

@@ -14,7 +14,7 @@ import pyarrow as pa
 from concal.bank.store.codec import ROW_GROUP, read_result, write_result
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.tables.fit import read_fit, write_fit
-from concal.calibrate.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
 
 _BY_POPULATION = ("population_mean", "population_sd")
 Float32 = npt.NDArray[np.float32]

@@ -8,9 +8,9 @@ import polars as pl
 
 from concal import metric
 from concal.bank.store.folder import FolderReader, FolderWriter
-from concal.calibrate.fit.period_fit import PeriodFit
-from concal.calibrate.fit.pvalues import benjamini_hochberg
-from concal.combine.drift.gather import InForce
+from concal.calibration.fit.period_fit import PeriodFit
+from concal.calibration.fit.pvalues import benjamini_hochberg
+from concal.consensus.drift.gather import InForce
 
 _FRAMES = ("items", "bins", "pairs", "groups")
 TESTS = {

@@ -8,10 +8,10 @@ import polars as pl
 from concal.bank.store.codec import read_result, write_result
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.tables.calibration import read_draws, write_draws
-from concal.combine.analytic.totals import FormTotals, Totals
-from concal.combine.factors.period import GroupFactors, PeriodFactors
-from concal.combine.result import Consensus, GroupConsensus
-from concal.link.result import Link
+from concal.consensus.analytic.totals import FormTotals, Totals
+from concal.consensus.factors.period import GroupFactors, PeriodFactors
+from concal.consensus.result import Consensus, GroupConsensus
+from concal.linking.result import Link
 
 
 def write_factors(writer: FolderWriter, factors: PeriodFactors) -> None:

@@ -10,9 +10,9 @@ import polars as pl
 
 from concal.bank.store.manifest import Release, Snapshot
 from concal.bank.update.acts import Acts
-from concal.combine.result import GroupConsensus
+from concal.consensus.result import GroupConsensus
 from concal.errors import BankError, counted, first_few
-from concal.link.result import Link
+from concal.linking.result import Link
 
 ITEM_COLUMNS = {
     "item_id": pl.String,

@@ -25,11 +25,11 @@ from concal.bank.update.shards import ShardedRun, with_shards
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import merge_specs, with_sweeps
 from concal.bank.update.travel import TravellingCheckpoint
-from concal.calibrate.fingerprint import fingerprint
-from concal.calibrate.known import guide_period
-from concal.calibrate.result import Calibration
-from concal.calibrate.verdict import refuse_unconverged
-from concal.combine.result import GroupConsensus
+from concal.calibration.fingerprint import fingerprint
+from concal.calibration.known import guide_period
+from concal.calibration.result import Calibration
+from concal.calibration.verdict import refuse_unconverged
+from concal.consensus.result import GroupConsensus
 from concal.data.check import CheckedPeriod
 from concal.data.period import PeriodData
 from concal.data.read import Table

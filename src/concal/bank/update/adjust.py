@@ -10,9 +10,9 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.bank.update.acts import NOTHING, Adjustment
-from concal.calibrate.fit.period_fit import PeriodFit
-from concal.calibrate.result import Calibration, GroupDraws
-from concal.combine.factors.period import GroupFactors, PeriodFactors
+from concal.calibration.fit.period_fit import PeriodFit
+from concal.calibration.result import Calibration, GroupDraws
+from concal.consensus.factors.period import GroupFactors, PeriodFactors
 from concal.data.period import GroupData, PeriodData
 
 _Group = TypeVar("_Group", GroupDraws, GroupFactors)

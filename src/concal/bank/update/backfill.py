@@ -22,7 +22,7 @@ from concal.bank.update.progress import Clock, Progress, Update
 from concal.bank.update.shards import with_shards
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import read_spec, with_sweeps
-from concal.calibrate.fingerprint import fingerprint
+from concal.calibration.fingerprint import fingerprint
 from concal.data.check import CheckedPeriod
 from concal.data.read import read_table
 from concal.errors import BankError, DataError, counted, first_few

@@ -12,13 +12,13 @@ from concal.bank.store.store import Store
 from concal.bank.update.new_period import finished_tables, keep_calibration
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint
-from concal.calibrate.result import Calibration
+from concal.calibration.result import Calibration
 from concal.data.period import PeriodData
 from concal.spec import Spec
 
 
 class Calibrator(Protocol):
-    """What calibrates a period: `concal.calibrate.period.calibrate_period`, or anything with its signature."""
+    """What calibrates a period: `concal.calibration.period.calibrate_period`, or anything with its signature."""
 
     def __call__(
         self,
@@ -36,7 +36,7 @@ class Calibrator(Protocol):
 
 def engine() -> Calibrator:
     """concal's own."""
-    from concal.calibrate.period import calibrate_period
+    from concal.calibration.period import calibrate_period
 
     run: Calibrator = calibrate_period
     return run

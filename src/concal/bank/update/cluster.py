@@ -25,7 +25,7 @@ from concal.bank.update.link_periods import Made
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import clear_folders, drop_tables, fetch_folder
-from concal.calibrate.fingerprint import ENGINE
+from concal.calibration.fingerprint import ENGINE
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
 from concal.spec import Spec

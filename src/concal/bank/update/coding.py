@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 
 from concal.bank.update.periods import Periods
-from concal.combine.analytic.forms import NewItems
+from concal.consensus.analytic.forms import NewItems
 from concal.errors import ConcalError, DataError
 from concal.formula import factor_name, parse_formula, parts_of
 from concal.formula.design import apply_design

@@ -9,10 +9,10 @@ from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.tables.results import read_totals
 from concal.bank.update.periods import Periods, hash_of
-from concal.calibrate.result import Calibration
-from concal.combine.analytic.totals import Totals, add_period, no_totals
-from concal.combine.combine import Evidence
-from concal.link.result import Link
+from concal.calibration.result import Calibration
+from concal.consensus.analytic.totals import Totals, add_period, no_totals
+from concal.consensus.combine import Evidence
+from concal.linking.result import Link
 
 
 def evidence_of(periods: Periods, totals: Callable[[], Totals]) -> Evidence:

@@ -27,9 +27,9 @@ from concal.bank.update.job_data import read_data, write_data
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint, fetch_folder, send_folder
-from concal.calibrate.fingerprint import fingerprint
-from concal.calibrate.period import calibrate_period
-from concal.calibrate.sampler import Stopped
+from concal.calibration.fingerprint import fingerprint
+from concal.calibration.period import calibrate_period
+from concal.calibration.sampler import Stopped
 from concal.data.period import PeriodData
 from concal.errors import BankError
 from concal.spec import Spec

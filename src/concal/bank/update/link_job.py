@@ -24,9 +24,9 @@ from concal.bank.update.link_periods import Made, direct_key, is_direct
 from concal.bank.update.periods import Periods
 from concal.bank.update.shelf import finished_on
 from concal.bank.update.travel import fetch_folder, send_folder
-from concal.calibrate.result import Calibration
+from concal.calibration.result import Calibration
 from concal.errors import BankError, LinkError
-from concal.link.period import link as link_period
+from concal.linking.period import link as link_period
 from concal.spec import LinkingSpec, Spec
 
 LINK = "link-"

@@ -19,12 +19,12 @@ from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import write_link
 from concal.bank.update.evidence import evidence_of, sum_totals
 from concal.bank.update.periods import Periods, hash_of
-from concal.calibrate.result import Calibration
-from concal.combine.combine import consensus_of
-from concal.combine.result import GroupConsensus
+from concal.calibration.result import Calibration
+from concal.consensus.combine import consensus_of
+from concal.consensus.result import GroupConsensus
 from concal.errors import LinkError
-from concal.link.period import link as link_period
-from concal.link.result import Link, identity_link
+from concal.linking.period import link as link_period
+from concal.linking.result import Link, identity_link
 from concal.spec import Spec
 
 Made = dict[str, Link]
@@ -162,7 +162,7 @@ class _ConsensusSoFar:
 
     @cached_property
     def groups(self) -> Mapping[str, GroupConsensus]:
-        """See `concal.link.path.ConsensusLike`."""
+        """See `concal.linking.path.ConsensusLike`."""
         spec = self.spec.consensus.model_copy(update={"method": "analytic"})
         evidence = evidence_of(self.periods, lambda: sum_totals(self.periods, self.reference, spec.half_life))
         return consensus_of(evidence, spec).groups

@@ -18,10 +18,10 @@ from concal.bank.tables.results import read_factors, write_factors
 from concal.bank.update.coding import used_coding
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import spec_bytes
-from concal.calibrate.result import Calibration
-from concal.calibrate.verdict import good_items
-from concal.combine.factors.make import make_factors
-from concal.combine.factors.period import PeriodFactors
+from concal.calibration.result import Calibration
+from concal.calibration.verdict import good_items
+from concal.consensus.factors.make import make_factors
+from concal.consensus.factors.period import PeriodFactors
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.period import PeriodData

@@ -25,10 +25,10 @@ from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock
 from concal.bank.update.spec import read_spec, refuse_other_dimensions, write_spec
-from concal.combine.combine import consensus_of
-from concal.combine.drift.alarms import Alarm, raise_alarms
-from concal.combine.result import Consensus
-from concal.link.result import Link
+from concal.consensus.combine import consensus_of
+from concal.consensus.drift.alarms import Alarm, raise_alarms
+from concal.consensus.result import Consensus
+from concal.linking.result import Link
 from concal.spec import Spec
 
 

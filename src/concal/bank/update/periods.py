@@ -20,14 +20,14 @@ from concal.bank.tables.responses import read_period_data
 from concal.bank.tables.results import read_factors, read_link
 from concal.bank.update.acts import NOTHING, Acts, Adjustment
 from concal.bank.update.adjust import adjust_calibration, adjust_data, adjust_factors, adjust_fit, adjust_table
-from concal.calibrate.fit.period_fit import PeriodFit
-from concal.calibrate.result import Calibration
-from concal.combine.combine import place
-from concal.combine.drift.dif import GroupsOfPeriod
-from concal.combine.factors.period import PeriodFactors, Placed
+from concal.calibration.fit.period_fit import PeriodFit
+from concal.calibration.result import Calibration
+from concal.consensus.combine import place
+from concal.consensus.drift.dif import GroupsOfPeriod
+from concal.consensus.factors.period import PeriodFactors, Placed
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
-from concal.link.result import Link
+from concal.linking.result import Link
 
 _CONTENT = ("draws", "population", "calibration", "factors")
 

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from concal.calibrate.result import Convergence
-from concal.combine.result import Consensus
+from concal.calibration.result import Convergence
+from concal.consensus.result import Consensus
 from concal.cost import Cost, measure_cost
-from concal.link.result import Link
+from concal.linking.result import Link
 from concal.shown import doubts, shown
 
 if TYPE_CHECKING:
-    from concal.calibrate.sampler import Progress as Sampling
+    from concal.calibration.sampler import Progress as Sampling
 
 Progress = Callable[[str, float, str], None]
 """Called with the stage, the share of it that is done, and a message."""
@@ -114,7 +114,7 @@ class Clock:
             self._progress(stage, share, message)
 
     def engine(self, report: Sampling) -> None:
-        """What the engine reports while it samples (`concal.calibrate.sampler.Progress`)."""
+        """What the engine reports while it samples (`concal.calibration.sampler.Progress`)."""
         sweep, expected, reached = report.sweep, report.expected_sweeps, report.reached
         notes = [f"{report.phase}, sweep {sweep}", f"{report.sweeps_per_second:.1f} sweeps/s"]
         if reached is not None:

@@ -22,9 +22,9 @@ from concal.bank.update.new_period import finished_tables
 from concal.bank.update.progress import Clock
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint, drop_tables
-from concal.calibrate.fingerprint import fingerprint
-from concal.calibrate.result import Calibration
-from concal.combine.shards import unite_shards
+from concal.calibration.fingerprint import fingerprint
+from concal.calibration.result import Calibration
+from concal.consensus.shards import unite_shards
 from concal.data.deal import deal, most_shards
 from concal.data.period import PeriodData
 from concal.spec import Spec

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from concal.bank.store.objects import Listed
 from concal.bank.store.store import Store
-from concal.calibrate.checkpoint import sweeps_saved
+from concal.calibration.checkpoint import sweeps_saved
 from concal.errors import BankError
 
 CHECKPOINT = "checkpoint.npz"

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
-from concal.combine.factors.period import GroupFactors
+from concal.consensus.factors.period import GroupFactors
 from concal.evaluate.links import constants
 from concal.report.view import View
 

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 
 from concal.bank.tables.views import link_table
-from concal.link.result import Link
+from concal.linking.result import Link
 from concal.report.pack import Block
 from concal.report.printed import printed
 from concal.report.section import Section

@@ -1,0 +1,162 @@
+r"""Item fit: what an item's examinees scored, by ability, against what was predicted, with calibrated p-values.
+
+Examinees are ordered by what their *other* responses say of their ability, so a response and its prediction are
+independent given the item. The discrepancies u (`concal.calibration.fit.discrepancies`) of the ability bins give
+:math:`X^2 = u'\,\mathrm{Var}(u)^-\,u` along the directions the item's parameters cannot imitate; infit and outfit are
+mean squares of residuals. Sums over few or extreme responses are not normal: the exact variance of X^2 and the exact
+skewness of infit and outfit under the predicted distributions go into their p-values.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibration.fit.cells import Cells, make_cells, total_in
+from concal.calibration.fit.discrepancies import Discrepancies, discrepancies, residuals
+from concal.calibration.fit.predict import Prediction
+from concal.calibration.fit.pvalues import cauchy_score, from_cauchy, of_positive, of_skewed
+from concal.calibration.tables import BINS
+from concal.response import ResponseModel
+
+Array = npt.NDArray[np.float64]
+Index = npt.NDArray[np.intp]
+Ints = npt.NDArray[np.int64]
+BLOCK = 400  # items at a time: bounds memory
+FREE = 0.1
+"""Least share of a discrepancy's variance that the item's parameters must leave over for it to be tested."""
+WEIGHTS = np.array([0.5, 0.25, 0.25])
+"""Of chi-square, infit and outfit in an item's p-value."""
+
+
+class ItemFit(NamedTuple):
+    """Fit of a group's items in one period.
+
+    `n_responses`, `chi_square`, `df`, `chi_square_p`, `infit`, `infit_p`, `outfit`, `outfit_p`, `p_value` (items,):
+    p-values are NaN where there is nothing to test. By ability bin, (items, bins): `theta`, `n_in_bin`, `observed`,
+    `expected` (mean scores, divided by the largest), `se` (predicted SD of the observed mean), `misfit` (observed
+    minus expected, as far as the item's parameters cannot make it up) and its predicted `misfit_variance`.
+    """
+
+    n_responses: Ints
+    chi_square: Array
+    df: Ints
+    chi_square_p: Array
+    infit: Array
+    infit_p: Array
+    outfit: Array
+    outfit_p: Array
+    p_value: Array
+    theta: Array
+    n_in_bin: Ints
+    observed: Array
+    expected: Array
+    se: Array
+    misfit: Array
+    misfit_variance: Array
+
+
+def item_fit(
+    model: ResponseModel, xi: Array, item: Index, score: Array, mean: Array, sd: Array, bins: int = BINS
+) -> tuple[ItemFit, Array]:
+    """Fit of all items of a group, and the standardised residual of every response.
+
+    Parameters
+    ----------
+    xi : (items, p)
+        Posterior means.
+    item, score, mean, sd : (responses,)
+        Item (ascending) and score of every response, mean and SD of the ability without it.
+    """
+    n_items = xi.shape[0]
+    start = np.searchsorted(item, np.arange(n_items + 1))
+    found, left = [], [np.zeros(0)]
+    for lo in range(0, n_items, BLOCK):
+        hi = min(lo + BLOCK, n_items)
+        some = slice(int(start[lo]), int(start[hi]))
+        cells = make_cells(item[some] - lo, hi - lo, mean[some], sd[some], bins)
+        sums, predicted = discrepancies(model, xi[lo:hi], score[some], cells, bins)
+        found.append(_statistics(cells, predicted, sums, score[some] / model.max_score, bins))
+        left.append(residuals(model, cells, predicted, score[some], mean[some]))
+    return ItemFit(*(np.concatenate(column) for column in zip(*found, strict=True))), np.concatenate(left)
+
+
+def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, share: Array, bins: int) -> ItemFit:
+    n_items = sums.u.shape[0]
+    squared, df, p_bins = _chi_square(sums, cells, predicted.probability, bins)
+    p = [p_bins, *(_mean_square(sums, cells, predicted.probability, k) for k in (bins, bins + 1))]
+    place, shape = cells.item * bins + cells.bin, (n_items, bins)
+    count = total_in(place, cells.n, n_items * bins).reshape(shape)
+    scored = total_in(cells.place, share, cells.n.size)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        infit, outfit = (1.0 + sums.raw[:, bins:] / sums.expected).T
+        theta, observed, expected, variance = (
+            total_in(place, values, n_items * bins).reshape(shape) / count
+            for values in (cells.n * cells.theta, scored, cells.n * predicted.mean, cells.n * predicted.variance)
+        )
+        misfit = sums.u[:, :bins] / count
+        spread = np.diagonal(sums.W, axis1=1, axis2=2)[:, :bins] / count**2
+        se = np.sqrt(variance / count)
+    whole = np.rint(count).astype(np.int64)
+    return ItemFit(
+        n_responses=whole.sum(axis=1),
+        chi_square=squared,
+        df=df,
+        chi_square_p=p[0],
+        infit=infit,
+        infit_p=p[1],
+        outfit=outfit,
+        outfit_p=p[2],
+        p_value=combined(np.stack(p, axis=1), WEIGHTS),
+        theta=theta,
+        n_in_bin=whole,
+        observed=observed,
+        expected=expected,
+        se=se,
+        misfit=misfit,
+        misfit_variance=spread,
+    )
+
+
+def _chi_square(sums: Discrepancies, cells: Cells, probability: Array, bins: int) -> tuple[Array, Ints, Array]:
+    r"""X^2 over the bins, its degrees of freedom and p-value.
+
+    With X^2 = |t|^2 for a sum t of independent terms, :math:`Var X^2 = 2 df + \sum (E|t_i|^4 - 2 tr C_i^2 - tr^2 C_i)`,
+    C_i the covariance of a term.
+    """
+    scale = np.sqrt(sums.total[:, :bins])
+    scale = np.where(scale > 0, scale, np.inf)
+    values, vectors = np.linalg.eigh(sums.W[:, :bins, :bins] / scale[:, :, None] / scale[:, None, :])
+    kept = values > FREE
+    root = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
+    L = vectors / scale[:, :, None] * root[:, None, :]  # t = L'u
+    squared = (np.einsum("jib,ji->jb", L, sums.u[:, :bins]) ** 2).sum(axis=1)
+    df = kept.sum(axis=1)
+    t = np.einsum("nib,nyi->nyb", L[cells.item], sums.free[:, :, :bins])
+    C = np.einsum("ny,nya,nyb->nab", probability, t, t, optimize=True)
+    fourth = np.einsum("ny,ny->n", probability, (t**2).sum(axis=2) ** 2)
+    excess = fourth - 2.0 * (C**2).sum(axis=(1, 2)) - np.trace(C, axis1=1, axis2=2) ** 2
+    variance = 2.0 * df + total_in(cells.item, cells.n * excess, df.size)
+    p = of_positive(squared, df.astype(np.float64), variance)
+    return squared, df, np.where(df > 0, p, np.nan)
+
+
+def _mean_square(sums: Discrepancies, cells: Cells, probability: Array, k: int) -> Array:
+    """p-value of the mean square k; NaN where the parameters leave nothing of it."""
+    left, total = sums.W[:, k, k], sums.total[:, k]
+    testable = (left > FREE * total) & (total > 0)
+    variance = np.where(testable, left, 1.0)
+    third = np.einsum("ny,ny->n", probability, sums.free[:, :, k] ** 3)
+    skewness = total_in(cells.item, cells.n * third, total.size) / variance**1.5
+    return np.where(testable, of_skewed(sums.u[:, k] / np.sqrt(variance), skewness), np.nan)
+
+
+def combined(p: Array, weights: Array) -> Array:
+    """One p-value of those that are there, (items, tests) -> (items,); NaN where there is none."""
+    there = np.isfinite(p)
+    w = np.where(there, weights, 0.0)
+    total = w.sum(axis=1)
+    score = (w * cauchy_score(np.where(there, p, 0.5))).sum(axis=1) / np.where(total > 0, total, 1.0)
+    return np.where(total > 0, from_cauchy(score), np.nan)

@@ -1,0 +1,99 @@
+r"""Moves of what a group has in common: one slope for all its items.
+
+With equal slopes log a = lambda belongs to the group. Its prior is that of an intercept, N(0, 1 / tau), and given
+everything else its log density is the sum of the items' log-likelihoods. A Newton-Metropolis step in lambda alone, in
+every chain: the derivatives are sums of those the items' own steps use. The unit of the abilities, which lambda
+follows, is moved by `concal.calibration.moves.expansion`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibration.family import HEAD
+from concal.calibration.kernels import LANES
+from concal.calibration.moves.units import UnitSteps, accumulators
+from concal.calibration.state import pin
+
+Array = npt.NDArray[np.float64]
+
+
+class Place(NamedTuple):
+    """A value of lambda in every lane: per stratum the kernel parameters and items' log-likelihoods; slope and
+    information of all items.
+    """
+
+    value: Array
+    par: list[npt.NDArray[np.float32]]
+    ll: list[Array]
+    slope: Array
+    information: Array
+
+
+def move_shared(steps: UnitSteps, state: Any, taus: Sequence[float], rng: np.random.Generator) -> None:
+    """One step of every coordinate that belongs to a group; a slope belongs to all of its strata."""
+    for family in steps.layout.families:
+        tau = taus[family.lead]
+        for c in family.groups[0].model.shared:
+            if c < HEAD:
+                _move(steps, state, family.members, c, tau, rng)
+        for k, g in zip(family.members, family.groups, strict=True):
+            for c in g.model.shared:
+                if c >= HEAD:
+                    _move(steps, state, (k,), c, tau, rng)
+
+
+def _move(steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, tau: float, rng: np.random.Generator) -> None:
+    old = place_at(steps, state, members, c, state.groups[members[0]].beta[0, c].copy(), tau)
+    noise = rng.standard_normal(LANES)
+    new = place_at(steps, state, members, c, _newton(old) + noise / np.sqrt(old.information), tau)
+    ratio = log_ratio(old, new, tau)
+    yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
+    for i, k in enumerate(members):
+        s = state.groups[k]
+        s.beta[0, c] = s.beta_mean[0, c] = np.where(yes, new.value, old.value)
+        pin(steps.layout.groups[k], s)
+        s.par = np.where(yes, new.par[i], old.par[i])
+        steps.item_ll[k] = np.where(yes, new.ll[i], old.ll[i])
+
+
+def log_ratio(old: Place, new: Place, tau: float) -> Array:
+    """Log acceptance ratio of the step from `old` to `new`, (LANES,)."""
+    forth = (new.value - _newton(old)) * np.sqrt(old.information)
+    back = (old.value - _newton(new)) * np.sqrt(new.information)
+    ratio = sum(ll.sum(axis=0) for ll in new.ll) - sum(ll.sum(axis=0) for ll in old.ll)
+    ratio = ratio - 0.5 * tau * (new.value**2 - old.value**2)
+    return ratio + 0.5 * (np.log(new.information) - np.log(old.information) - back**2 + forth**2)
+
+
+def _newton(at: Place) -> Array:
+    return at.value + np.clip(at.slope / at.information, -0.5, 0.5)
+
+
+def place_at(steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, value: Array, tau: float) -> Place:
+    """What the responses and the prior say of a value (LANES,) of coordinate c of all of some groups."""
+    xi = {k: state.groups[k].xi.copy() for k in members}
+    for items in xi.values():
+        items[:, c] = value
+    par, jacobians = steps.parameters(xi), steps.jacobians(xi)
+
+    def part(task: tuple[int, tuple[int, int]]) -> tuple[Array, Array, Array]:
+        k, (lo, hi) = task
+        g = steps.layout.groups[k]
+        acc = accumulators(g, hi - lo)
+        steps.likelihood.accumulate(state, k, xi[k], par[k], jacobians[k], acc, lo, hi)
+        return acc[:, 0].copy(), acc[:, 1 + c].sum(axis=0), acc[:, 1 + g.p + c * (c + 3) // 2].sum(axis=0)
+
+    tasks = [(k, chunk) for k in members for chunk in steps.layout.groups[k].item_chunks]
+    ll, slope, information = zip(*steps.workers.map(part, tasks), strict=True)
+    return Place(
+        value,
+        [par[k] for k in members],
+        [np.concatenate([at for at, (of, _) in zip(ll, tasks, strict=True) if of == k]) for k in members],
+        np.sum(slope, axis=0) - tau * value,
+        np.sum(information, axis=0) + tau,
+    )

@@ -1,0 +1,150 @@
+"""The state of the chains: everything a sweep changes, and nothing else (so it is what a checkpoint saves)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibration.family import Family
+from concal.calibration.kernels import LANES
+from concal.calibration.layout import GroupLayout, Layout
+from concal.calibration.saving import Saved, SavedFields, load_parts, save_parts
+from concal.response import ResponseModel
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass
+class GroupState(SavedFields):
+    """One group's items and population model; the last axis is the lane (chain).
+
+    Attributes
+    ----------
+    xi : (items, p, LANES) float64
+    beta : (features, p, LANES) float64
+        On the standardised design.
+    beta_mean : (features, p, LANES) float64
+        Conditional mean the last beta was drawn around.
+    sigma : (p, p, LANES) float64
+    sd_mixing : (p, LANES) float64
+        Auxiliary scales of the half-t prior on sqrt(diag(Sigma)).
+    mean : (items, p, LANES) float64
+        Prior means of the items: X beta, or what the guide says.
+    par : (items, rows, LANES) float32
+        Kernel parameters of xi.
+    """
+
+    xi: Array
+    beta: Array
+    beta_mean: Array
+    sigma: Array
+    sd_mixing: Array
+    mean: Array
+    par: npt.NDArray[np.float32]
+
+    saved_fields = ("xi", "beta", "beta_mean", "sigma", "sd_mixing", "mean", "par")
+
+
+@dataclass
+class State:
+    """All chains.
+
+    `theta` is (persons, D, LANES) float32; `mu` (populations, D, LANES) and `R` (populations, D, D, LANES) the ability
+    distributions, the first population's fixed to mean zero and unit variances. `link` (D, 2, LANES) is (log A, B) from
+    the period's metric to that of a guide.
+    """
+
+    sweep: int
+    theta: npt.NDArray[np.float32]
+    mu: Array
+    R: Array
+    groups: list[GroupState]
+    link: Array
+
+    def save(self) -> Saved:
+        """See `concal.calibration.saving.Part`."""
+        own = {"sweep": self.sweep, "theta": self.theta, "mu": self.mu, "R": self.R, "link": self.link}
+        return own | save_parts(self._parts())
+
+    def load(self, saved: Saved) -> None:
+        """See `concal.calibration.saving.Part`."""
+        self.sweep = int(saved["sweep"])
+        self.theta, self.mu, self.R, self.link = (saved[name] for name in ("theta", "mu", "R", "link"))
+        load_parts(self._parts(), saved)
+
+    def _parts(self) -> dict[str, GroupState]:
+        return {f"group{k}": s for k, s in enumerate(self.groups)}
+
+
+def kernel_parameters(group: GroupLayout, xi: Array) -> npt.NDArray[np.float32]:
+    """Rows the kernels read, (items, rows, LANES) float32, from xi (items, p, LANES)."""
+    with np.errstate(over="ignore", invalid="ignore"):  # an absurd proposal is refused: its likelihood is not finite
+        rows = group.model.kernel_parameters(xi.transpose(0, 2, 1))
+        return np.ascontiguousarray(rows.transpose(0, 2, 1), dtype=np.float32)
+
+
+def jacobian(group: GroupLayout, xi: Array) -> Array:
+    """d psi / d extras for every item and lane, (items, q, q, LANES), q the number of extras."""
+    if group.p == 2:
+        return np.empty((xi.shape[0], 0, 0, LANES))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.ascontiguousarray(group.model.extras_jacobian(xi.transpose(0, 2, 1)).transpose(0, 2, 3, 1))
+
+
+PINNED = 1e-10
+"""Variance, for the steps of single items, of a coordinate that belongs to the group; `pin` makes it exactly zero."""
+
+
+def pinned(sigma: Array, model: ResponseModel) -> Array:
+    """Sigma (..., p, p) without the spread of coordinates that belong to the group."""
+    out = np.array(sigma)
+    for c in model.shared:
+        out[..., c, :] = out[..., :, c] = 0.0
+        out[..., c, c] = PINNED
+    return out
+
+
+def pin(g: GroupLayout, s: GroupState) -> None:
+    """Put every item's share of a group's coordinate where the group has it."""
+    for c in g.model.shared:
+        s.xi[:, c] = s.mean[:, c] = s.beta[0, c]
+
+
+def level_shared(families: Sequence[Family], groups: Sequence[GroupState]) -> None:
+    """Give all strata of a group the coordinates that belong to the group, where the first has them."""
+    for family in families:
+        for g, k in zip(family.groups, family.members, strict=True):
+            s = groups[k]
+            for c in g.model.shared:
+                s.beta[0, c] = s.beta_mean[0, c] = groups[family.lead].beta[0, c]
+            pin(g, s)
+            s.par = kernel_parameters(g, s.xi)
+
+
+def initial_state(layout: Layout, seed: int) -> State:
+    """Abilities at zero, items scattered around the prior's centre: different in every chain."""
+    rng = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
+    groups = []
+    for g in layout.groups:
+        centre, sd = np.array(g.model.prior.mean), np.array(g.model.prior.sd)
+        k = g.design.X.shape[1]
+        beta = np.zeros((k, g.p, LANES))
+        beta[0] = centre[:, None]
+        xi = centre[None, :, None] + 0.3 * sd[None, :, None] * rng.standard_normal((g.n_items, g.p, LANES))
+        sigma = np.repeat(pinned(np.diag(sd**2), g.model)[:, :, None], LANES, axis=2)
+        mean = np.broadcast_to(centre[None, :, None], xi.shape).copy()
+        if g.guide is not None:
+            mean = np.repeat(g.guide.mean[:, :, None], LANES, axis=2)
+            xi = xi - centre[None, :, None] + mean
+        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi))
+        for c in g.model.shared:
+            s.beta[0, c] += 0.3 * sd[c] * rng.standard_normal(LANES)
+        groups.append(s)
+    level_shared(layout.families, groups)
+    M, D = len(layout.populations), layout.D
+    theta = (0.1 * rng.standard_normal((layout.n_persons, D, LANES))).astype(np.float32)
+    R = np.broadcast_to(np.eye(D)[:, :, None], (M, D, D, LANES)).copy()
+    return State(0, theta, np.zeros((M, D, LANES)), R, groups, np.zeros((D, 2, LANES)))

@@ -1,0 +1,105 @@
+"""How far a run is from its targets, and how much longer it will take."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibration.delivered import DeliveredError, delivered_error
+from concal.calibration.diagnostics import diagnose
+from concal.calibration.verdict import enough_items
+from concal.spec import CalibrationSpec
+
+if TYPE_CHECKING:
+    from concal.calibration.trace import Trace
+
+LONGEST = 50.0
+
+
+class Reached(NamedTuple):
+    """What a look at a run found.
+
+    Attributes
+    ----------
+    max_rhat, min_ess : float
+        Of the population parameters; an R-hat that is undefined (a chain that stands still) counts as infinite.
+    error : DeliveredError
+    item_share : float or None
+        Share of the items within their R-hat target; looked at only where everything else holds.
+    converged : bool
+    """
+
+    max_rhat: float
+    min_ess: float
+    error: DeliveredError
+    item_share: float | None = None
+    converged: bool = False
+
+
+def look(trace: Trace, spec: CalibrationSpec, threads: int | None = None) -> Reached:
+    """Population parameters and the delivered error, then, where these hold, the items' R-hat."""
+    found = diagnose(trace.judged(), kinds=("rhat", "ess_bulk"), threads=threads)
+    reached = Reached(worst_rhat(found.rhat), float(np.min(found.ess_bulk)), delivered_error(trace.averages))
+    if trace.kept < trace.per_chain or stretch(reached, spec) > 1.0:
+        return reached
+    stored = (trace.stored_xi(k) for k in range(len(trace.xi)))
+    worst = [diagnose(xi, kinds=("rhat",), threads=threads).rhat.max(axis=1) for xi in stored]
+    good = np.concatenate(worst) <= spec.max_item_rhat
+    share = float(good.mean()) if good.size else 1.0
+    return reached._replace(item_share=share, converged=enough_items(good, spec))
+
+
+def worst_rhat(rhat: npt.NDArray[np.float64]) -> float:
+    """The largest of many; infinite where one is not a number, whatever the order."""
+    return float(np.max(np.where(np.isnan(rhat), np.inf, rhat)))
+
+
+def stretch(reached: Reached, spec: CalibrationSpec) -> float:
+    """How many times longer the run must be: R-hat - 1 falls like 1 / length, errors like its root."""
+    needed = [(reached.max_rhat - 1.0) / (spec.max_rhat - 1.0)]
+    if spec.min_ess is not None:
+        needed.append(spec.min_ess / max(reached.min_ess, 1.0))
+    else:
+        needed += [(reached.error.mean / spec.mean_error) ** 2, (reached.error.sd / spec.sd_error) ** 2]
+    return float(np.max(needed))
+
+
+def shortfall(reached: Reached, spec: CalibrationSpec, sweeps: int) -> str:
+    """What is missing, in words."""
+    notes = [f"largest population R-hat {reached.max_rhat:.3f} (target {spec.max_rhat})"]
+    if spec.min_ess is not None:
+        notes.append(f"smallest population bulk ESS {reached.min_ess:.0f} (target {spec.min_ess:.0f})")
+    else:
+        notes.append(
+            f"error of posterior means {reached.error.mean:.1%} of an SD (target {spec.mean_error:.0%}) and of SDs "
+            f"{reached.error.sd:.1%} (target {spec.sd_error:.0%})"
+        )
+    if reached.item_share is not None:
+        notes.append(
+            f"{reached.item_share:.1%} of the items within R-hat {spec.max_item_rhat} (target {spec.item_share:.1%})"
+        )
+    return f"{', '.join(notes)} after {sweeps} sweeps a chain"
+
+
+class Forecast:
+    """How many sweeps sampling will need, from what each look found missing.
+
+    An estimate from one look can be far off; the range is that of the last few.
+    """
+
+    def __init__(self) -> None:
+        self.needs: list[float] = []
+
+    def add(self, sweeps: int, reached: Reached, spec: CalibrationSpec) -> None:
+        """Take in a look after so many sweeps."""
+        self.needs = [*self.needs[-2:], sweeps * min(stretch(reached, spec), LONGEST)]
+
+    def range(self, next_look: int) -> tuple[int, int | None]:
+        """At least and at most so many sweeps; no upper end before the first look."""
+        if not self.needs:
+            return next_look, None
+        wide = 1.5 if len(self.needs) == 1 else 1.2
+        low, high = int(min(self.needs)), int(wide * max(self.needs))
+        return max(low, next_look), max(high, next_look)

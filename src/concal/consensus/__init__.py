@@ -1,0 +1,1 @@
+"""Consensus: from the periods' likelihood factors to the posterior of a pooled analysis. The verb: `concal.combine`."""

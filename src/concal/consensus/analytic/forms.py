@@ -1,0 +1,183 @@
+"""The forms of a group brought together: one list of items with its factor sums and the prior each of them gets.
+
+A group's features, their coding or its number of categories may change between periods. Factors say what responses
+said, whatever the features were, so they go on; the newest form's population is everybody's prior where the newest
+item tables describe the item, the newest form that knows it otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibration.state import pinned
+from concal.consensus.analytic.population import Population, consensus_population
+from concal.consensus.analytic.totals import FormTotals
+from concal.consensus.gaussian import inverse, times
+from concal.errors import DataError, counted, first_few
+from concal.response import ResponseModel
+
+Array = npt.NDArray[np.float64]
+NewItems = tuple[Sequence[str], Array]
+"""Item ids, and their design rows under the newest form."""
+
+
+@dataclass(frozen=True)
+class GroupEvidence:
+    """One group as the item layer reads it.
+
+    Attributes
+    ----------
+    name, dimension, model, features, coding : of the newest form
+    item_ids : tuple of str
+    X : (items, features)
+        NaN rows for items the newest form does not describe.
+    Q, h : factor sums
+    prior_mean, prior_covariance : (items, p), (items, p, p)
+    n_responses, n_periods : (items,)
+    population : Population
+    hyperprior : (features, features)
+    warnings : tuple of str
+    """
+
+    name: str
+    dimension: str
+    model: ResponseModel
+    features: tuple[str, ...]
+    coding: str
+    item_ids: tuple[str, ...]
+    X: Array
+    Q: Array
+    h: Array
+    prior_mean: Array
+    prior_covariance: Array
+    n_responses: npt.NDArray[np.int64]
+    n_periods: npt.NDArray[np.int64]
+    population: Population
+    hyperprior: Array
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def item_prior_covariance(self) -> Array:
+        """Spread of the items around their prediction; none in what belongs to the group."""
+        return pinned(self.prior_covariance, self.model)
+
+    @property
+    def answered(self) -> npt.NDArray[np.bool_]:
+        """Items somebody answered."""
+        return np.asarray(self.n_periods > 0)
+
+
+def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> GroupEvidence:
+    """Factor sums and prior of every item of a group; `items` come in even if nobody answered them."""
+    ordered = sorted(forms, key=lambda form: form.last)
+    newest = ordered[-1]
+    ids = list(dict.fromkeys(i for form in reversed(ordered) for i in form.item_ids))
+    fresh = [i for i in (items[0] if items else ()) if i not in set(ids)]
+    ids += fresh
+    place = {item: j for j, item in enumerate(ids)}
+    n, p = len(ids), len(newest.model.parameters)
+    Q, h = np.zeros((n, p, p)), np.zeros((n, p))
+    prior_mean, prior_covariance = np.zeros((n, p)), np.zeros((n, p, p))
+    X = np.full((n, len(newest.features)), np.nan)
+    counts = np.zeros((2, n), dtype=np.int64)
+    warnings: list[str] = []
+    populations = {id(form): consensus_population(form) for form in ordered if form.population_weight > 0}
+    if id(newest) not in populations:
+        populations[id(newest)] = consensus_population(newest)  # says what is wrong
+    for form in ordered:  # the newest last: its prior is the one that stays
+        rows = np.array([place[i] for i in form.item_ids], dtype=np.intp)
+        part, use = embedded(form, populations.get(id(form)), newest, counts[1, rows], warnings)
+        Q[rows[use]] += part[0][use]
+        h[rows[use]] += part[1][use]
+        counts[0, rows[use]] += form.n_responses[use]
+        counts[1, rows[use]] += form.n_periods[use]
+        if form.model == newest.model and id(form) in populations:
+            prior_mean[rows], prior_covariance[rows] = populations[id(form)].predict(form.X)
+    at = np.array([place[i] for i in newest.item_ids], dtype=np.intp)
+    X[at] = newest.X
+    if items is not None and len(items[0]):
+        _describe(newest, items, X, place)
+    population = populations[id(newest)]
+    known = ~np.isnan(X[:, 0])
+    prior_mean[known], prior_covariance[known] = population.predict(X[known])
+    bare = ~known & (prior_covariance[:, 0, 0] == 0.0)
+    if bare.any():
+        _predict_bare(population, newest.X, bare, prior_mean, prior_covariance)
+        names = [ids[j] for j in np.flatnonzero(bare)]
+        warnings.append(
+            f"group {newest.name!r}: {counted(len(names), 'item')} ({first_few(names)}) without features under "
+            "the newest formula; they are predicted from the group as a whole"
+        )
+    return GroupEvidence(
+        newest.name, newest.dimension, newest.model, newest.features, newest.coding, tuple(ids), X, Q, h, prior_mean,
+        prior_covariance, counts[0], counts[1], population, newest.hyperprior / newest.population_weight,
+        tuple(warnings),
+    )  # fmt: skip
+
+
+def _describe(newest: FormTotals, items: NewItems, X: Array, place: dict[str, int]) -> None:
+    new_ids, rows = list(items[0]), np.asarray(items[1], dtype=np.float64)
+    if rows.shape != (len(new_ids), X.shape[1]) or not np.isfinite(rows).all():
+        raise DataError(
+            f"group {newest.name!r}: items to predict ({first_few(new_ids)}) need finite features of shape "
+            f"{(len(new_ids), X.shape[1])}, got {rows.shape}; the columns are {list(newest.features)}"
+        )
+    X[[place[i] for i in new_ids]] = rows
+
+
+def _predict_bare(population: Population, X: Array, bare: npt.NDArray[np.bool_], mean: Array, cov: Array) -> None:
+    """Items without features: the group's mean and total spread."""
+    known, spread = population.predict(X)
+    mean[bare] = known.mean(axis=0)
+    cov[bare] = spread.mean(axis=0) + np.atleast_2d(np.cov(known, rowvar=False, bias=True))
+
+
+def embedded(
+    form: FormTotals,
+    population: Population | None,
+    newest: FormTotals,
+    seen_before: npt.NDArray[np.int64],
+    warnings: list[str],
+) -> tuple[tuple[Array, Array], npt.NDArray[np.bool_]]:
+    """A form's factors in the newest form's phi, and which of its items they may be used for.
+
+    Thresholds centred over another number of categories are other parameters: of such a form only slope and intercept
+    are carried over, and only for items the newest form has not seen.
+    """
+    use = form.n_periods > 0
+    if form.model == newest.model:
+        return (form.Q, form.h), use
+    rescored = {newest.item_ids[j] for j in np.flatnonzero(newest.n_periods > 0)}
+    again = use & np.array([i in rescored for i in form.item_ids], dtype=bool)
+    use = use & ~again
+    if again.any():
+        names = [form.item_ids[j] for j in np.flatnonzero(again)]
+        warnings.append(
+            f"group {form.name!r}: {counted(len(names), 'item')} ({first_few(names)}) scored with another number of "
+            "categories in earlier periods; only the newest scoring counts for them"
+        )
+    if use.any():
+        warnings.append(
+            f"group {form.name!r}: {counted(int(use.sum()), 'item')} only seen under an earlier number of categories; "
+            "d and log a are carried over, further parameters come from the population"
+        )
+    return carry_slope(form.Q, form.h, population, form.X, len(newest.model.parameters)), use
+
+
+def carry_slope(Q: Array, h: Array, population: Population | None, X: Array, p: int) -> tuple[Array, Array]:
+    """Factors about slope and intercept alone, in p coordinates: the old extras integrated over their prediction."""
+    out = np.zeros((Q.shape[0], p, p)), np.zeros((Q.shape[0], p))
+    if Q.shape[-1] == 2 or population is None:
+        out[0][:, :2, :2], out[1][:, :2] = Q[:, :2, :2], h[:, :2]
+        return out
+    mean, covariance = population.predict(X)
+    prior = inverse(covariance[:, 2:, 2:])
+    inner = inverse(Q[:, 2:, 2:] + prior)
+    gain = Q[:, :2, 2:] @ inner
+    out[0][:, :2, :2] = Q[:, :2, :2] - gain @ Q[:, 2:, :2]
+    out[1][:, :2] = h[:, :2] - times(gain, h[:, 2:] + times(prior, mean[:, 2:]))
+    return out

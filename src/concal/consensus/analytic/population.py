@@ -1,0 +1,58 @@
+r"""The paper's population layer: one (beta*, Sigma*) from the periods' population posteriors, hyperprior counted once.
+
+.. math:: \beta^* = \Big(\sum_m V_m^{-1} - (M-1) T\Big)^{-1} \sum_m V_m^{-1} b_m
+
+Sigma* is the item-count-weighted mean of the periods' Sigma in log-Cholesky coordinates. The hyperprior T is nearly
+flat and is not moved by the link.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.consensus.analytic.totals import FormTotals
+from concal.consensus.gaussian import feature_quadratic, from_log_cholesky, inverse, raise_eigenvalues, symmetric
+from concal.errors import DataError
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Population:
+    """Population of a group: beta (features, p) with its covariance (features * p, same), and Sigma (p, p)."""
+
+    beta: Array
+    beta_covariance: Array
+    sigma: Array
+
+    def predict(self, X: Array) -> tuple[Array, Array]:
+        """Mean X beta (n, p) and covariance Sigma + X V X' (n, p, p) of xi for items with features X."""
+        return X @ self.beta, self.sigma + feature_quadratic(X, self.beta_covariance, self.sigma.shape[0])
+
+
+def consensus_population(form: FormTotals) -> Population:
+    """beta* and Sigma* of one form of a group."""
+    p = len(form.model.parameters)
+    if form.population_weight <= 0:
+        raise DataError(
+            f"group {form.name!r}: every period with its newest features was calibrated with priors from the bank, so "
+            'nothing tells its population; replace one of them, added with calibration.prior = "population"'
+        )
+    if form.item_weight <= 0:
+        raise DataError(f"group {form.name!r}: no period has an item with a response; its population is unknown")
+    once = np.asarray(np.kron(form.hyperprior / form.population_weight, np.eye(p)), dtype=np.float64)
+    precision = symmetric(form.beta_precision + once)
+    try:
+        # draw noise may take directions nobody has information about below the hyperprior: half of it is kept
+        precision = raise_eigenvalues(precision[None], once[None], 0.5)[0]
+    except np.linalg.LinAlgError:
+        raise DataError(
+            f"group {form.name!r}: the combined precision of beta is not positive definite; a feature is not "
+            "identified by any period and has no hyperprior"
+        ) from None
+    covariance = inverse(precision)
+    beta = (covariance @ form.beta_shift).reshape(-1, p)
+    return Population(beta, covariance, from_log_cholesky(form.sigma / form.item_weight, p))

@@ -1,0 +1,84 @@
+"""From a calibration to its factors: once, when the period is calibrated, and never again."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibration.result import Calibration, GroupDraws
+from concal.consensus.factors.check import check_calibration, collapsed, effective_draws
+from concal.consensus.factors.gaussians import finish, from_draws, from_gradients
+from concal.consensus.factors.moments import PhiMoments, item_moments
+from concal.consensus.factors.period import GroupFactors, PeriodFactors
+from concal.consensus.factors.population import population_moments
+from concal.consensus.factors.remainder import fit_remainder
+from concal.consensus.factors.wobble import metric_wobble
+from concal.consensus.shared import with_own_spread
+
+Array = npt.NDArray[np.float64]
+
+
+def make_factors(calibration: Calibration) -> PeriodFactors:
+    """What the period's responses said about its items: a function of the calibration alone.
+
+    Parameters
+    ----------
+    calibration : Calibration
+        Of this engine (gradients and response tables) or of another (draws).
+    """
+    check_calibration(calibration)
+    warnings = collapsed(calibration.groups)
+    xi: dict[str, tuple[Array, Array]] = {}
+    phi: dict[str, PhiMoments] = {}
+    for name, group in calibration.groups.items():
+        mean, covariance, phi[name] = item_moments(group, calibration.period)
+        xi[name] = mean, covariance
+    wobble = metric_wobble(calibration, phi)
+    groups = {}
+    for name, group in calibration.groups.items():
+        C = wobble[calibration.dimensions.index(group.dimension)]
+        hyperprior = np.asarray(calibration.beta_prior_precision[name], dtype=np.float64)
+        groups[name] = _group_factors(group, hyperprior, *xi[name], phi[name], C, warnings)
+    return PeriodFactors(calibration.period, calibration.dimensions, groups, wobble, tuple(warnings))
+
+
+def _group_factors(
+    group: GroupDraws, hyperprior: Array, mean: Array, covariance: Array, phi: PhiMoments, C: Array, warnings: list[str]
+) -> GroupFactors:
+    population = population_moments(group, hyperprior)
+    seen = np.asarray(group.n_responses > 0)
+    tables: dict[str, Array] = {}
+    if group.moments is not None:
+        Q, gradient, centre, spread = from_gradients(group, C)
+        if group.cell_count is not None:
+            dQ, dh = fit_remainder(group, Q, gradient, centre, spread)
+            fields = ("bin_mean", "bin_sd", "cell_score", "cell_count")
+            tables = {key: getattr(group, key) for key in fields}
+            tables |= {"dQ": np.where(seen[:, None, None], dQ, 0.0), "dh": np.where(seen[:, None], dh, 0.0)}
+    else:
+        Q, gradient, centre, _ = from_draws(group, phi, effective_draws(group, group.n_draws, warnings), C)
+    Q, h = finish(Q, gradient, centre, with_own_spread(group.model, population.sigma), seen)
+    return GroupFactors(
+        name=group.name,
+        dimension=group.dimension,
+        model=group.model,
+        item_ids=group.item_ids,
+        features=group.features,
+        coding=group.coding,
+        X=group.X,
+        n_responses=np.asarray(group.n_responses, dtype=np.int64),
+        Q=Q,
+        h=h,
+        mean=mean,
+        covariance=covariance,
+        worst_rhat=group.worst_rhat,
+        b=population.b,
+        V=population.V,
+        beta_precision=population.precision,
+        sigma=population.sigma,
+        sigma_coordinates=population.sigma_coordinates,
+        hyperprior=hyperprior,
+        obtained="draws" if group.moments is None else "gradients",
+        guided=group.guide_mean is not None,
+        **tables,
+    )

@@ -1,0 +1,208 @@
+"""Factors of all periods arranged by item, as the passes read them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concal.calibration.layout import GroupLayout
+from concal.calibration.standardise import standardise
+from concal.consensus.analytic.forms import GroupEvidence, carry_slope
+from concal.consensus.analytic.population import Population
+from concal.consensus.factors.period import GroupFactors, Placed
+from concal.consensus.factors.remainder import Tables, used_bins
+
+Array = npt.NDArray[np.float64]
+Float32 = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]
+CHUNK_FACTORS = 8000  # a thread takes at a time
+BLOCK_ITEMS = 1024
+
+
+@dataclass(frozen=True)
+class GroupTables:
+    """Factors of one group, sorted by item and, within an item, by period.
+
+    Attributes
+    ----------
+    rows : (items,)
+        Where the items (all answered) stand in the group's list.
+    start : (items + 1,) int64
+        Item j has the factors start[j] to start[j + 1].
+    item, period : (factors,) int32
+    bins : (factors,) int32
+        Bins of the table in use; 0: there is none.
+    bin_mean, bin_sd : (factors, bins) float32
+    score, count : (factors, bins, cells) float32
+        Counts carry the weight of old periods.
+    Q, h : (factors, p, p), (factors, p)
+        The table's remainder, or the whole Gaussian factor where there is no table.
+    """
+
+    rows: npt.NDArray[np.intp]
+    start: npt.NDArray[np.int64]
+    item: npt.NDArray[np.int32]
+    period: npt.NDArray[np.int32]
+    bins: npt.NDArray[np.int32]
+    bin_mean: Float32
+    bin_sd: Float32
+    score: Float32
+    count: Float32
+    Q: Array
+    h: Array
+
+    @property
+    def n_factors(self) -> int:
+        """Pairs of an item and a period that saw it."""
+        return int(self.item.size)
+
+    @property
+    def tables(self) -> Tables:
+        """What the table kernels read."""
+        return self.bins, self.bin_mean, self.bin_sd, self.score, self.count
+
+    def sum_by_item(self, values: Array) -> Array:
+        """Sums of (factors, ...) over the factors of each item."""
+        return np.asarray(np.add.reduceat(values, self.start[:-1], axis=0))
+
+    def of_items(self, items: npt.NDArray[np.intp]) -> GroupTables:
+        """Those of some of the items, given by their places in order; they are items 0, 1, ... of the result."""
+        use = np.flatnonzero(np.isin(self.item, items))
+        item = np.searchsorted(items, self.item[use]).astype(np.int32)
+        start = np.concatenate([[0], np.cumsum(np.bincount(item, minlength=items.size))]).astype(np.int64)
+        bins, mean, sd, score, count = (column[use] for column in self.tables)
+        Q, h = self.Q[use], self.h[use]
+        return GroupTables(self.rows[items], start, item, self.period[use], bins, mean, sd, score, count, Q, h)
+
+
+def arrange(
+    placed: Sequence[Placed],
+    group: GroupEvidence,
+    populations: Mapping[tuple[object, ...], Population],
+    half_life: float | None,
+) -> GroupTables:
+    """Factors of one group from every period that saw its items."""
+    rows = np.flatnonzero(group.answered)
+    place = {group.item_ids[j]: k for k, j in enumerate(rows)}
+    parts = []
+    for m, period in enumerate(placed):
+        source = period.factors.groups.get(group.name)
+        if source is None:
+            continue
+        use = source.seen
+        if source.model != group.model:
+            newest = _seen_under(placed, group)
+            use = use & np.array([i not in newest for i in source.item_ids], dtype=bool)
+        at = np.flatnonzero(use)
+        if at.size:
+            weight = 1.0 if half_life is None else float(0.5 ** ((len(placed) - 1 - m) / half_life))
+            items = np.array([place[source.item_ids[j]] for j in at], dtype=np.int32)
+            parts.append((items, np.full(at.size, m, np.int32), *_period_part(source, at, group, populations, weight)))
+    stacked = [np.concatenate(column) for column in zip(*parts, strict=True)]
+    order = np.lexsort((stacked[1], stacked[0]))
+    item, period_of, bins, *values = (column[order] for column in stacked)
+    start = np.concatenate([[0], np.cumsum(np.bincount(item, minlength=rows.size))]).astype(np.int64)
+    return GroupTables(rows, start, item, period_of, bins, *values)
+
+
+def _seen_under(placed: Sequence[Placed], group: GroupEvidence) -> set[str]:
+    """Items of a group that some period saw under its present response model."""
+    return {
+        item
+        for p in placed
+        if (g := p.factors.groups.get(group.name)) is not None and g.model == group.model
+        for item, seen in zip(g.item_ids, g.seen, strict=True)
+        if seen
+    }
+
+
+def _period_part(
+    source: GroupFactors,
+    at: npt.NDArray[np.intp],
+    group: GroupEvidence,
+    populations: Mapping[tuple[object, ...], Population],
+    weight: float,
+) -> tuple[npt.NDArray[np.generic], ...]:
+    model = group.model
+    Q, h = source.Q[at], source.h[at]
+    if source.model != model:
+        form = (source.name, source.dimension, source.model, source.features, source.coding)
+        Q, h = carry_slope(Q, h, populations.get(form), source.X[at], len(model.parameters))
+    width = len(model.atoms) + model.levels
+    if source.cell_count is None or source.model != model:
+        empty = np.zeros((at.size, 1, width), np.float32)
+        nothing = np.zeros((at.size, 1), np.float32)
+        return _padded(np.zeros(at.size, np.int32), nothing, nothing, empty, empty, weight * Q, weight * h)
+    assert source.bin_mean is not None
+    assert source.bin_sd is not None
+    assert source.cell_score is not None
+    assert source.dQ is not None
+    assert source.dh is not None
+    count = source.cell_count[at]
+    return _padded(
+        used_bins(count), source.bin_mean[at], source.bin_sd[at], source.cell_score[at], weight * count,
+        weight * source.dQ[at], weight * source.dh[at],
+    )  # fmt: skip
+
+
+MOST_BINS = 5
+"""Tables are stored with this many bins; fewer are padded."""
+
+
+def _padded(
+    bins: npt.NDArray[np.int32], mean: Floats, sd: Floats, score: Floats, count: Floats, *rest: Array
+) -> tuple[npt.NDArray[np.generic], ...]:
+    """Tables of different periods brought to one number of bins."""
+
+    def wide(values: Floats) -> Float32:
+        short = max(0, MOST_BINS - values.shape[1])
+        padding = [(0, 0), (0, short), *[(0, 0)] * (values.ndim - 2)]
+        return np.pad(values, padding).astype(np.float32)
+
+    return bins, wide(mean), wide(sd), wide(score), wide(count), *rest
+
+
+def answered_rows(group: GroupEvidence, tables: GroupTables) -> Array:
+    """Design rows of the items somebody answered; without features they get the group's mean."""
+    X = group.X[tables.rows]
+    bare = np.isnan(X[:, 0])
+    return np.where(bare[:, None], X[~bare].mean(axis=0) if (~bare).any() else np.eye(1, X.shape[1])[0], X)
+
+
+def group_layout(group: GroupEvidence, tables: GroupTables, dim: int, whole: Array | None = None) -> GroupLayout:
+    """The group's items as the engine's steps see them; there are no responses, so nobody's row is empty.
+
+    `whole` are the design rows of all strata of the group, where there are others.
+    """
+    X, n = answered_rows(group, tables), tables.rows.size
+    nobody = np.zeros(0, np.int32)
+    blocks = tuple((lo, min(lo + BLOCK_ITEMS, n)) for lo in range(0, n, BLOCK_ITEMS))
+    return GroupLayout(
+        name=group.name,
+        model=group.model,
+        dim=dim,
+        n_items=n,
+        design=standardise(X, whole),
+        person_start=np.zeros(1, np.int64),
+        person_item=nobody,
+        person_score=np.zeros(0, np.float32),
+        item_start=np.zeros(n + 1, np.int64),
+        item_person=nobody,
+        item_score=np.zeros(0, np.float32),
+        item_chunks=_chunks(tables),
+        item_blocks=blocks,
+    )
+
+
+def _chunks(tables: GroupTables) -> tuple[tuple[int, int], ...]:
+    """Runs of items with about as many factors each; they never depend on the number of threads."""
+    n, lo, out = tables.rows.size, 0, []
+    while lo < n:
+        hi = int(np.searchsorted(tables.start, tables.start[lo] + CHUNK_FACTORS, side="right")) - 1
+        hi = min(max(hi, lo + 1), n)
+        out.append((lo, hi))
+        lo = hi
+    return tuple(out)

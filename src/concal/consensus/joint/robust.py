@@ -1,0 +1,81 @@
+"""Links that drifting items do not pull: how probable it is that each item stayed where it was.
+
+The posterior probability that the worst of an item's factors agrees with the others is the weight of all of them for
+the links: the item itself keeps every factor in full, as in a pooled analysis, so one that moved would also pull the
+links of the periods that saw it where it was.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from concal import metric
+from concal.consensus.drift.displacement import displacement
+from concal.consensus.drift.others import without_each
+from concal.consensus.joint.arrange import GroupTables
+
+Array = npt.NDArray[np.float64]
+Bools = npt.NDArray[np.bool_]
+START_SHARE, LEAST_SHARE, MOST_SHARE = 0.02, 0.005, 0.3
+"""How often items of a period are taken to have moved: before the data are asked, at least, and at most."""
+SURE = 0.9
+"""Probabilities above count as one, so that nothing is lost where nothing drifts."""
+
+
+def link_weights(
+    tables: GroupTables, Q: Array, h: Array, link: Array, linked: Bools, at: Array, prior_mean: Array, sigma: Array
+) -> Array:
+    """Weights (factors,) of a group's factors for the links.
+
+    Parameters
+    ----------
+    Q, h : quadratics of the factors on their own metrics
+    link : (periods, 2)
+        (log A, B) of the group's dimension.
+    linked : (periods,)
+        Periods whose link is known before the chains run. Others are placed by the chains: until then nobody can say
+        what moved in them, and they neither test nor are tested.
+    at, prior_mean : (items, p)
+        Where the items are, and their prior means, in xi.
+    """
+    log_A, B = link[tables.period].T
+    Q, h = metric.move_factor(Q, h, np.exp(log_A), B)
+    known = linked[tables.period]
+    others = without_each(Q, h, tables.item, at, prior_mean, sigma, moved=~known)
+    moved = displacement(Q, h, others.mean, others.covariance, others.unit)
+    tested = (
+        known
+        & others.usable
+        & (moved.degrees > 0)
+        & (np.bincount(tables.item[known], minlength=tables.rows.size)[tables.item] > 1)
+    )
+    log_same = np.where(tested, moved.log_same, np.inf)
+    # of an item's factors only the worst is suspected: of two that disagree one has to keep the item's place, and it
+    # is the earlier one
+    worst = np.zeros(log_same.size, dtype=bool)
+    order = np.lexsort((-tables.period, log_same, tables.item))
+    first = order[np.searchsorted(tables.item[order], np.arange(tables.rows.size))]
+    worst[first] = tested[first]
+    same = np.ones(log_same.size)
+    for m in np.unique(tables.period):
+        here = tested & (tables.period == m)
+        mine = here & worst
+        share = START_SHARE
+        for _ in range(10):
+            gone = float((1.0 - _probability(log_same[mine], share)).sum())
+            share = float(np.clip(gone / max(int(here.sum()), 1), LEAST_SHARE, MOST_SHARE))
+        same[mine] = _probability(log_same[mine], share)
+    stayed = np.minimum.reduceat(np.where(same <= SURE, same, 1.0), tables.start[:-1])
+    return np.asarray(stayed[tables.item])
+
+
+def _probability(log_same: Array, share: float) -> Array:
+    """Posterior probability that an item did not move, given the share of movers."""
+    odds = np.log1p(-share) - np.log(share) + log_same
+    return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700.0, 700.0))))
+
+
+def suspected(tables: GroupTables, weights: Array) -> int:
+    """How many items count less than half."""
+    return int((weights[tables.start[:-1]] < 0.5).sum())

@@ -1,0 +1,222 @@
+"""The second stage as a small calibration: the engine's moves, with factors in the place of responses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from concal.calibration.diagnostics import diagnose
+from concal.calibration.kernels import LANES
+from concal.calibration.layout import GroupLayout, Layout
+from concal.calibration.matrices import by_lane
+from concal.calibration.moves.shared import move_shared
+from concal.calibration.moves.sigma import SigmaMove
+from concal.calibration.moves.strata import draw_family
+from concal.calibration.moves.units import UnitSteps
+from concal.calibration.workers import Workers, available_cores
+from concal.consensus.joint.likelihood import Factors
+from concal.consensus.joint.links import LinkPriors, LinkSteps
+from concal.consensus.joint.state import JointState
+
+Array = npt.NDArray[np.float64]
+Tell = Callable[[float, str], None]
+WARMUP = 100
+"""Sweeps before anything counts. The chains start from draws of the analytic consensus, near where they belong; what
+takes time is a spread Sigma that the analytic population layer put too low (tiny periods)."""
+MOST_BLOCK, LEAST_BLOCK, BLOCK_WORK = 500, 100, 5_000_000
+"""Sweeps between two looks at convergence: as many as cost so many factors, within these bounds. Eight chains give
+4,000 draws a block in banks of up to 10,000 factors (an SD is then known to 2 %), 800 in banks of millions."""
+MOST_SWEEPS = 2000
+TARGET_ESS, TARGET_RHAT = 200.0, 1.05
+KEPT = 400
+"""Joint draws kept for those who need the dependence across items."""
+
+
+@dataclass(frozen=True)
+class JointDraws:
+    """What the chains gave.
+
+    Attributes
+    ----------
+    mean, covariance : lists by group, (items, p), (items, p, p)
+    xi : list by group, (kept draws, items, p) float32
+    beta, beta_mean : lists by group, (draws, features, p), standardised design
+    sigma : list by group, (draws, p, p)
+    links : (draws, dimensions, periods, 2)
+        (log A, B).
+    kept_links : (kept draws, dimensions, periods, 2)
+        Those of the draws in `xi`.
+    sweeps : int
+    max_rhat, min_ess : float
+        Over links and populations.
+    kept : (kept draws,)
+        Which of the draws those of `xi` are.
+    """
+
+    mean: list[Array]
+    covariance: list[Array]
+    xi: list[npt.NDArray[np.float32]]
+    beta: list[Array]
+    beta_mean: list[Array]
+    sigma: list[Array]
+    links: Array
+    kept_links: Array
+    sweeps: int
+    max_rhat: float
+    min_ess: float
+    kept: npt.NDArray[np.intp]
+
+
+class JointSampler:
+    """Eight chains of items, links and populations."""
+
+    def __init__(
+        self, groups: Sequence[GroupLayout], factors: Factors, priors: LinkPriors, state: JointState,
+        taus: Sequence[float], seed: int, keep: int = KEPT,
+    ) -> None:  # fmt: skip
+        self.keep = keep
+        self.workers = Workers(available_cores())
+        self.state, self.taus, self.seed = state, taus, seed
+        nobody = np.zeros(0, np.int32)
+        names = tuple(str(k) for k in range(state.links.shape[0]))
+        self.layout = Layout(names, 0, 0, ("",), nobody, np.zeros(1, np.int64), tuple(groups), ())
+        self.steps = UnitSteps(self.layout, seed, self.workers, factors)
+        self.links = LinkSteps(factors, priors, seed, self.workers)
+        self.sigma = SigmaMove(self.layout)
+        self.factors = factors
+
+    def run(self, tell: Tell) -> JointDraws:
+        """Warm up, sample until links and populations have enough effective draws, and sum up.
+
+        Half-way through the warm-up the factors are linearised anew, where the items are by then.
+        """
+        try:
+            with threadpool_limits(1, "blas"):
+                trace = JointTrace(self.layout.groups, self.state, self.workers)
+                for k in range(WARMUP):
+                    self.sweep(adapting=True)
+                    if WARMUP // 4 <= k < WARMUP // 2:
+                        trace.record(self.state)
+                    if k == WARMUP // 2:
+                        self._relocate(trace)
+                    tell(0.4 * (k + 1) / WARMUP, f"warm-up {k + 1} of {WARMUP}")
+                return self._sample(tell)
+        finally:
+            self.workers.close()
+
+    def _relocate(self, trace: JointTrace) -> None:
+        link = self.state.links.mean(axis=-1)
+        for k, (mean, covariance) in enumerate(trace.moments()):
+            self.factors.relocate(k, mean, covariance, link[self.layout.groups[k].dim], self.workers)
+
+    def sweep(self, *, adapting: bool) -> None:
+        """One sweep of every chain."""
+        state, steps = self.state, self.steps
+        state.sweep += 1
+        rng = np.random.Generator(
+            np.random.Philox(key=np.array([self.seed, 3], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
+        )
+        self.factors.see_through(state, self.workers)
+        steps.items(state)
+        for family in self.layout.families:
+            draw_family(family, [state.groups[k] for k in family.members], self.taus[family.lead], rng)
+        move_shared(steps, state, self.taus, rng)
+        self.sigma.move(state, steps, rng, adapting=adapting)  # type: ignore[arg-type]
+        self.links.move_metric(state, self.taus, rng)
+        steps.refresh(state)
+        self.links.move(state)
+
+    def _sample(self, tell: Tell) -> JointDraws:
+        size = sum(t.n_factors for t in self.factors.tables)
+        block = int(np.clip(BLOCK_WORK // size, LEAST_BLOCK, MOST_BLOCK))
+        every = max(1, block * LANES // self.keep)
+        trace = JointTrace(self.layout.groups, self.state, self.workers, keep_every=every, keep=self.keep)
+        while True:
+            for _ in range(block):
+                self.sweep(adapting=False)
+                trace.record(self.state)
+                # how many blocks it takes is not known: each goes half of the way that is left
+                tell(1.0 - 0.6 * 0.5 ** (trace.sweeps / block), f"sweep {trace.sweeps}")
+            trace.check()
+            if (trace.min_ess >= TARGET_ESS and trace.max_rhat <= TARGET_RHAT) or trace.sweeps >= MOST_SWEEPS:
+                return trace.result()
+
+
+class JointTrace:
+    """Running moments of the items, and every sweep of links and populations."""
+
+    def __init__(
+        self, groups: Sequence[GroupLayout], state: JointState, workers: Workers, keep_every: int = 0, keep: int = 0
+    ) -> None:
+        self.groups, self.workers, self.keep_every, self.keep = groups, workers, keep_every, keep
+        self.blocks = [(k, slice(*block)) for k, g in enumerate(groups) for block in g.item_blocks]
+        self.sweeps = 0
+        self.centre = [s.xi.mean(axis=2) for s in state.groups]
+        self.total = [np.zeros((g.n_items, g.p)) for g in groups]
+        self.square = [np.zeros((g.n_items, g.p, g.p)) for g in groups]
+        self.kept: list[list[npt.NDArray[np.float32]]] = [[] for _ in groups]
+        self.kept_links: list[Array] = []
+        self.governing: list[list[Array]] = []
+        self.max_rhat, self.min_ess = np.inf, 0.0
+
+    def record(self, state: JointState) -> None:
+        """Take in one sweep."""
+        self.sweeps += 1
+        row: list[Array] = [np.moveaxis(state.links, -1, 0)]
+        self.workers.map(lambda task: self._add(state, *task), self.blocks)
+        for k, s in enumerate(state.groups):
+            row += [np.moveaxis(s.beta, -1, 0).copy(), np.moveaxis(s.beta_mean, -1, 0).copy(), by_lane(s.sigma)]
+            if self.keep_every and len(self.kept[k]) * LANES < self.keep and self.sweeps % self.keep_every == 0:
+                self.kept[k].append(np.moveaxis(s.xi, -1, 0).astype(np.float32))
+        row[0] = row[0].copy()
+        if len(self.kept_links) < len(self.kept[0]):
+            self.kept_links.append(row[0])
+        self.governing.append(row)
+
+    def _add(self, state: JointState, k: int, block: slice) -> None:
+        """Moments of some items of one group."""
+        z = state.groups[k].xi[block] - self.centre[k][block, :, None]
+        self.total[k][block] += z.sum(axis=2)
+        self.square[k][block] += z @ z.transpose(0, 2, 1)
+
+    def check(self) -> None:
+        """R-hat and ESS of links and populations."""
+        chains = np.stack(
+            [np.concatenate([part.reshape(LANES, -1) for part in self._judged(row)], axis=1) for row in self.governing],
+            axis=1,
+        )
+        varies = chains.std(axis=(0, 1)) > 1e-7  # a reference without wobble does not move
+        found = diagnose(chains[:, :, varies], kinds=("rhat", "ess_bulk"))
+        self.max_rhat, self.min_ess = float(np.nanmax(found.rhat)), float(np.nanmin(found.ess_bulk))
+
+    @staticmethod
+    def _judged(row: list[Array]) -> list[Array]:
+        return [part for i, part in enumerate(row) if i == 0 or i % 3 != 2]  # beta's conditional means are no draws
+
+    def moments(self) -> list[tuple[Array, Array]]:
+        """Mean and covariance of every group's items."""
+        n, found = self.sweeps * LANES, []
+        for centre, total, square in zip(self.centre, self.total, self.square, strict=True):
+            shift = total / n
+            found.append((centre + shift, (square - n * shift[:, :, None] * shift[:, None, :]) / (n - 1)))
+        return found
+
+    def _kept_rows(self) -> npt.NDArray[np.intp]:
+        """Which of all draws the kept draws of the items are."""
+        sweeps = self.keep_every * np.arange(1, 1 + len(self.kept[0])) - 1
+        return np.asarray((sweeps[:, None] * LANES + np.arange(LANES)).ravel(), dtype=np.intp)
+
+    def result(self) -> JointDraws:
+        """Everything summed up; draws as (sweeps x chains)."""
+        mean, covariance = (list(column) for column in zip(*self.moments(), strict=True))
+        columns = [np.concatenate(column) for column in zip(*self.governing, strict=True)]
+        return JointDraws(
+            mean, covariance, [np.concatenate(kept) for kept in self.kept],
+            columns[1::3], columns[2::3], columns[3::3], columns[0],
+            np.concatenate(self.kept_links), self.sweeps, self.max_rhat, self.min_ess,
+            self._kept_rows(),
+        )  # fmt: skip

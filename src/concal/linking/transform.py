@@ -1,0 +1,69 @@
+"""A period's items and abilities on the reference metric, draw by draw (the rule itself is `concal.metric`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from concal import metric
+from concal.calibration.result import Abilities, GroupDraws
+from concal.errors import LinkError
+from concal.linking.result import Link
+
+Array = npt.NDArray[np.float64]
+
+
+def used_draws(link: Link, n_draws: int) -> npt.NDArray[np.int64]:
+    """Which of a period's draws (chains joined) the link's rows belong to."""
+    if link.draw_index is not None:
+        return link.draw_index
+    if link.A.shape[0] != n_draws:
+        raise LinkError(f"the link of {link.period!r} has {link.A.shape[0]} draws, the period {n_draws}")
+    return np.arange(n_draws)
+
+
+def linked_xi(group: GroupDraws, link: Link) -> Array:
+    """Items of a group on the reference metric, (draws, items, parameters) float64."""
+    k, draws = link.dimensions.index(group.dimension), used_draws(link, group.n_draws)
+    xi = group.xi.reshape(-1, *group.xi.shape[2:])[draws]
+    return metric.move_items(xi, link.A[:, k, None], link.B[:, k, None])
+
+
+@dataclass(frozen=True)
+class LinkedAbilities:
+    """Abilities on the reference metric.
+
+    Attributes
+    ----------
+    mean, sd : (persons, dimensions)
+        Posterior mean and SD of each examinee, the link's uncertainty included.
+    draw_mean, draw_sd : (draws, dimensions)
+        Mean and SD over the examinees, draw by draw.
+    """
+
+    mean: Array
+    sd: Array
+    draw_mean: Array
+    draw_sd: Array
+
+
+def linked_abilities(abilities: Abilities, link: Link) -> LinkedAbilities:
+    r"""Abilities on the reference metric.
+
+    A period keeps each examinee's mean m and SD s, not the draws, so the examinee's ability is taken as independent of
+    the link: mean :math:`\bar A m + \bar B`, variance :math:`E[A^2]s^2 + Var(A)m^2 + 2Cov(A, B)m + Var(B)`.
+    """
+    draw_mean = abilities.draw_mean.reshape(-1, abilities.draw_mean.shape[-1])
+    draw_sd = abilities.draw_sd.reshape(-1, abilities.draw_sd.shape[-1])
+    draws = used_draws(link, draw_mean.shape[0])
+    A, B = link.A, link.B
+    a, b = A.mean(axis=0), B.mean(axis=0)
+    cov = ((A - a) * (B - b)).mean(axis=0)
+    m = abilities.mean
+    variance = (A**2).mean(axis=0) * abilities.sd**2 + A.var(axis=0) * m**2 + 2.0 * cov * m + B.var(axis=0)
+    sd = np.sqrt(np.maximum(variance, 0.0))
+    return LinkedAbilities(
+        metric.move_theta(m, a, b), sd, *metric.move_abilities(draw_mean[draws], draw_sd[draws], A, B)
+    )

@@ -1,0 +1,101 @@
+"""One item's posterior by one quadrature, against sums over dense grids and importance points."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from concal import metric
+from concal.consensus.analytic.items import item_posterior
+
+
+def log_density(xi, Q, h, mean, covariance):
+    phi, r = metric.phi_of(xi), xi - mean
+    prior = -0.5 * (r * np.linalg.solve(covariance, r.reshape(-1, r.shape[-1]).T).T.reshape(r.shape)).sum(axis=-1)
+    return phi @ h - 0.5 * np.einsum("...a,ab,...b->...", phi, Q, phi) + prior
+
+
+def moments(log_p, xi):
+    weight = np.exp(log_p - log_p.max())
+    weight /= weight.sum()
+    mean = weight @ xi
+    return mean, np.einsum("n,na,nb->ab", weight, xi - mean, xi - mean)
+
+
+def on_a_grid(Q, h, mean, covariance):
+    sd = np.sqrt(np.diag(covariance))
+    d = mean[0] + sd[0] * np.linspace(-9, 9, 1201)
+    x = mean[1] + sd[1] * np.linspace(-9, 9, 701)
+    points = np.stack([v.ravel() for v in np.meshgrid(d, x, indexing="ij")], axis=1)
+    return moments(log_density(points, Q, h, mean, covariance), points)
+
+
+PRIOR = np.array([[0.8, 0.06], [0.06, 0.1]])
+CASES = {
+    # mean of the prior, where the factor is in (d, log a), its standard errors of (c, a)
+    "usual": ([0.0, 0.0], [0.4, 0.2], [0.15, 0.15]),
+    "sharp": ([0.0, 0.0], [-1.0, 0.3], [0.02, 0.02]),
+    "flat": ([0.0, -1.5], [0.5, -1.5], [0.1, 0.1]),
+    "flat and far": ([0.0, -1.5], [3.0, -1.8], [0.1, 0.1]),
+    "vague": ([0.3, -0.2], [1.0, 0.5], [3.0, 3.0]),
+    "vague slope": ([0.3, -0.2], [1.0, 0.5], [0.05, 5.0]),
+    "against its prior": ([0.0, 0.0], [2.5, -1.2], [0.2, 0.1]),
+    "beyond zero slope": ([0.0, 0.0], [0.0, -0.5], [0.3, 0.5]),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_two_coordinates_on_a_dense_grid(case):
+    mean, at, se = (np.array(v, dtype=float) for v in CASES[case])
+    R = np.diag(se**2)
+    R[0, 1] = R[1, 0] = 0.3 * se[0] * se[1]
+    Q, centre = np.linalg.inv(R), metric.phi_of(at)
+    if case == "beyond zero slope":
+        centre = np.array([0.2, -0.1])  # the maximum is at a negative slope
+    h = Q @ centre
+    got = item_posterior(Q[None], h[None], mean[None], PRIOR[None])
+    expected = on_a_grid(Q, h, mean, PRIOR)
+    sd = np.sqrt(np.diag(expected[1]))
+    np.testing.assert_allclose((got[0][0] - expected[0]) / sd, 0.0, atol=2e-3)
+    np.testing.assert_allclose(got[1][0] / np.outer(sd, sd), expected[1] / np.outer(sd, sd), atol=5e-3)
+
+
+def test_no_information_gives_the_prior_back():
+    rng = np.random.default_rng(1)
+    for p in (2, 4):
+        root = np.eye(p) + 0.3 * np.tril(rng.normal(size=(p, p)), -1)
+        covariance, mean = 0.3 * root @ root.T, rng.normal(size=p)
+        got = item_posterior(np.zeros((1, p, p)), np.zeros((1, p)), mean[None], covariance[None])
+        np.testing.assert_allclose(got[0][0], mean, atol=1e-5)
+        np.testing.assert_allclose(got[1][0], covariance, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("log_a", [-0.3, -1.5])
+def test_four_coordinates_by_importance(log_a):
+    """A partial-credit item: extras with their own information and correlations."""
+    rng = np.random.default_rng(2)
+    mean = np.array([0.2, log_a, -0.5, 0.4])
+    covariance = np.diag([0.9, 0.1, 0.2, 0.2]) + 0.05
+    L = 0.15 * (np.eye(4) + 0.3 * rng.normal(size=(4, 4)))
+    Q = np.linalg.inv(L @ L.T)
+    h = Q @ metric.phi_of(mean + np.array([0.5, 0.1, 0.3, -0.2]))
+    got = item_posterior(Q[None], h[None], mean[None], covariance[None])
+    u = stats.qmc.Sobol(4, seed=3).random(2**15)
+    z = 1.4 * stats.norm.ppf(np.clip(u, 1e-9, 1 - 1e-9))
+    points = got[0][0] + z @ np.linalg.cholesky(got[1][0]).T
+    expected = moments(log_density(points, Q, h, mean, covariance) + 0.5 * (z**2).sum(axis=1) / 1.4**2, points)
+    sd = np.sqrt(np.diag(expected[1]))
+    np.testing.assert_allclose((got[0][0] - expected[0]) / sd, 0.0, atol=0.02)
+    np.testing.assert_allclose(got[1][0] / np.outer(sd, sd), expected[1] / np.outer(sd, sd), atol=0.03)
+
+
+def test_items_do_not_see_each_other(monkeypatch):
+    rng = np.random.default_rng(4)
+    root = rng.normal(size=(9, 3, 3))
+    Q, h = root @ root.transpose(0, 2, 1), rng.normal(size=(9, 3))
+    mean, covariance = 0.3 * rng.normal(size=(9, 3)), np.tile(0.4 * np.eye(3), (9, 1, 1))
+    whole = item_posterior(Q, h, mean, covariance)
+    monkeypatch.setattr("concal.consensus.analytic.items.BLOCK", 2)
+    parts = item_posterior(Q, h, mean, covariance)
+    for a, b in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
+    assert item_posterior(Q[:0], h[:0], mean[:0], covariance[:0])[0].shape == (0, 3)

@@ -1,0 +1,191 @@
+"""The joint consensus: invariants, reproducibility, what it says of items nobody answered, protected links."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from phi_worlds import changed, only, phi_world
+
+from concal.consensus.analytic.consensus import consensus_from_totals
+from concal.consensus.analytic.totals import sum_periods
+from concal.consensus.joint.consensus import combine_jointly
+from concal.errors import LinkError
+from concal.spec import ConsensusSpec
+
+SPEC = ConsensusSpec(seed=3)
+
+
+def joint(placed, spec=SPEC, **options):
+    return combine_jointly(placed, sum_periods(placed, spec.half_life), spec, **options)
+
+
+@pytest.fixture(scope="module")
+def world():
+    return phi_world(seed=21, n_items=40, error=(0.1, 0.3), tau=0.01)
+
+
+@pytest.fixture(scope="module")
+def found(world):
+    return joint(world.placed)
+
+
+def distance(one, other):
+    """Root-mean-square distance of the items' means in SDs, and mean SD ratio."""
+    a, b = one.groups["g"], other.groups["g"]
+    rows = [b.item_ids.index(i) for i in a.item_ids]
+    return np.sqrt((((a.mean - b.mean[rows]) / b.sd[rows]) ** 2).mean()), (a.sd / b.sd[rows]).mean()
+
+
+def test_items_and_links_are_where_they_were_simulated(world, found):
+    g = found.groups["g"]
+    rows = [world.item_ids.index(i) for i in g.item_ids]
+    z = (g.mean - world.xi[rows]) / g.sd
+    assert 0.75 < np.sqrt((z**2).mean()) < 1.3
+    links = found.links
+    assert links["period"].to_list() == ["P1", "P2", "P3"]
+    gap = links["B_mean"].to_numpy() - world.links[:, 1]
+    assert (np.abs(gap[1:]) < 4 * links["B_sd"].to_numpy()[1:]).all()
+    assert links["B_sd"][0] < 1e-3  # a reference without wobble
+
+
+def test_joint_draws_have_the_moments_they_are_told_with(found):
+    g, draws = found.groups["g"], found.joint["g"]
+    assert draws.shape == (400, len(g.item_ids), 2)
+    assert draws.dtype == np.float32
+    np.testing.assert_allclose((draws.mean(axis=0) - g.mean) / g.sd, 0.0, atol=0.3)
+    np.testing.assert_allclose((draws.std(axis=0) / g.sd).mean(), 1.0, atol=0.05)
+
+
+def test_same_seed_same_numbers_whatever_the_threads(world, found, monkeypatch):
+    for threads in (1, 5):
+        for place in ("consensus", "sampler"):
+            monkeypatch.setattr(f"concal.consensus.joint.{place}.available_cores", lambda threads=threads: threads)
+        again = joint(world.placed)
+        np.testing.assert_array_equal(again.groups["g"].mean, found.groups["g"].mean)
+        np.testing.assert_array_equal(again.groups["g"].covariance, found.groups["g"].covariance)
+        np.testing.assert_array_equal(again.joint["g"], found.joint["g"])
+        assert again.links.equals(found.links)
+    other = joint(world.placed, SPEC.model_copy(update={"seed": 4}))
+    off, ratio = distance(other, found)
+    assert 0 < off < 0.12
+    assert ratio == pytest.approx(1.0, abs=0.03)
+
+
+def test_order_does_not_matter(world, found):
+    shuffled = [world.placed[m] for m in (2, 0, 1)]
+    off, ratio = distance(joint(shuffled), found)
+    assert off < 0.12
+    assert ratio == pytest.approx(1.0, abs=0.03)
+
+
+def test_one_period_alone_is_the_analytic_one(world):
+    """Nothing to link: both methods say the same, but that analytic is told a population and joint asks the items."""
+    off, ratio = distance(joint(world.placed[:1]), consensus_from_totals(sum_periods(world.placed[:1])))
+    assert off < 0.25
+    assert ratio == pytest.approx(1.0, abs=0.05)
+
+
+def test_a_period_without_information_changes_nothing(world):
+    group = world.placed[2].factors.groups["g"]
+    silent = changed(world.placed[2], Q=1e-9 * group.Q, h=0.0 * group.h, guided=True)
+    here = set(world.placed[0].factors.groups["g"].item_ids) | set(world.placed[1].factors.groups["g"].item_ids)
+    rows = [j for j, item in enumerate(group.item_ids) if item in here]
+    off, ratio = distance(joint(world.placed[:2]), joint([*world.placed[:2], only(silent, rows)]))
+    assert off < 0.12
+    assert ratio == pytest.approx(1.0, abs=0.03)
+
+
+def test_items_nobody_answered_are_predicted(world, found):
+    X = np.array([[1.0, 0.5], [1.0, -2.0]])
+    got = joint(world.placed, items={"g": (["new-1", "new-2"], X)})
+    g = got.groups["g"]
+    rows = [g.item_ids.index(i) for i in ("new-1", "new-2")]
+    assert g.source[rows].tolist() == ["predicted", "predicted"]
+    np.testing.assert_allclose(g.mean[rows], X @ g.beta, atol=1e-9)
+    assert (g.sd[rows] > np.sqrt(np.diag(g.sigma))).all()
+    draws = got.joint["g"][:, rows]
+    np.testing.assert_allclose((draws.mean(axis=0) - g.mean[rows]) / g.sd[rows], 0.0, atol=0.2)
+    np.testing.assert_array_equal(g.mean[: len(found.groups["g"].item_ids)], found.groups["g"].mean)
+
+
+def test_periods_without_a_link_find_their_place(world, found):
+    """Started from nowhere, placed by the items they share; no item of the last need be in the reference."""
+    here = set(world.placed[0].factors.groups["g"].item_ids)
+    last = world.placed[2].factors.groups["g"].item_ids
+    chain = [world.placed[0], world.placed[1], only(world.placed[2], [j for j, i in enumerate(last) if i not in here])]
+    lost = [
+        chain[0],
+        *(
+            changed(p, link_mean=np.zeros((1, 2)), link_covariance=0.01 * np.eye(2)[None], linked=False)
+            for p in chain[1:]
+        ),
+    ]
+    got, told = joint(lost), joint(chain)
+    gap = got.links["B_mean"].to_numpy() - told.links["B_mean"].to_numpy()
+    assert (np.abs(gap[1:]) < 0.4 * told.links["B_sd"].to_numpy()[1:]).all()
+    off, _ = distance(got, told)
+    assert off < 0.2
+
+
+def test_half_life_fades_factors(world):
+    """The same as factors that say a quarter and half of what they said."""
+    faded = joint(world.placed, SPEC.model_copy(update={"half_life": 1.0}))
+    weaker = []
+    for share, placed in zip((0.25, 0.5, 1.0), world.placed, strict=True):
+        group = placed.factors.groups["g"]
+        weaker.append(changed(placed, Q=share * group.Q, h=share * group.h))
+    off, ratio = distance(faded, joint(weaker))
+    assert off < 0.12
+    assert ratio == pytest.approx(1.0, abs=0.03)
+
+
+def test_sets_without_a_common_item_are_refused(world):
+    placed = [only(world.placed[0], range(10)), replace(world.placed[1], linked=False)]
+    here = set(placed[0].factors.groups["g"].item_ids)
+    other = [j for j, i in enumerate(placed[1].factors.groups["g"].item_ids) if i not in here]
+    with pytest.raises(LinkError, match="sets without a common item"):
+        joint([placed[0], replace(only(placed[1], other), linked=False)])
+
+
+def test_progress_goes_up(world):
+    told = []
+    joint(world.placed[:2], progress=lambda share, text: told.append(share))
+    assert told == sorted(told)
+    assert 0 < told[0] < told[-1] <= 1
+
+
+@pytest.fixture(scope="module")
+def drifted():
+    """80 items in three periods; a fifth of the last one's became harder by 1.2."""
+    moved = {(2, j): 1.2 for j in range(0, 80, 5)}
+    return phi_world(seed=31, n_items=80, share=1.0, error=(0.05, 0.15), drift=moved, tau=0.01)
+
+
+@pytest.fixture(scope="module")
+def plain_and_robust(drifted):
+    return joint(drifted.placed, SPEC.model_copy(update={"robust_links": False})), joint(drifted.placed)
+
+
+def test_protected_links_are_pulled_less_by_drifting_items(drifted, plain_and_robust):
+    """A fifth of the items off by 1.2 pull the period's plain link along, the protected one less."""
+    plain, robust = plain_and_robust
+    off = [abs(c.links["B_mean"][2] - drifted.links[2, 1]) for c in (plain, robust)]
+    assert off[0] > 0.1
+    assert off[1] < 0.7 * off[0]
+    assert any("(robust_links)" in w for w in robust.warnings)
+    assert not any("robust_links" in w for w in plain.warnings)
+
+
+def test_protection_leaves_the_other_links_where_they_were(drifted, plain_and_robust):
+    """Items that drifted later must not pull the link of the period that saw them where they were."""
+    off = [abs(c.links["B_mean"][1] - drifted.links[1, 1]) for c in plain_and_robust]
+    assert off[0] < 0.05
+    assert off[1] < 0.05
+
+
+def test_protection_loses_nothing_where_nothing_drifts(world, found):
+    plain = joint(world.placed, SPEC.model_copy(update={"robust_links": False}))
+    off, ratio = distance(found, plain)
+    assert off < 0.15
+    assert ratio == pytest.approx(1.0, abs=0.03)
+    np.testing.assert_allclose(found.links["B_sd"][1:] / plain.links["B_sd"][1:], 1.0, atol=0.2)
