@@ -43,7 +43,6 @@ def calibrated(programme: Any, path: Path) -> Bank:
 
 @pytest.fixture(scope="module")
 def programme() -> Any:
-    """Items' spread can be told from zero in every coordinate, without which draws alone say next to nothing."""
     return simulated(5)
 
 
@@ -129,16 +128,19 @@ def test_draws_of_a_file(bank: Bank, programme: Any, tmp_path: Path) -> None:
     other = imported(bank, programme, tmp_path)
     for method in ("joint", "analytic"):
         off, ratio = apart(bank, other, method)
-        assert off < 0.8  # Gaussians of draws are noisier than what responses say
-        assert abs(ratio) < 0.2
+        assert off < 0.5  # Gaussians of draws are noisier than what responses say
+        assert abs(ratio) < 0.1
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="Gaussians of draws are hardly defined where a spread cannot be told from zero")
-def test_draws_of_a_file_without_a_spread(tmp_path: Path) -> None:
-    programme = simulated(4)
+@pytest.mark.parametrize("seed", [3, 4])
+def test_draws_of_a_file_without_a_spread(seed: int, tmp_path: Path) -> None:
+    """Some draws of a step's SD are a hundred times smaller than others: they must not decide about items."""
+    programme = simulated(seed)
     bank = calibrated(programme, tmp_path / "bank")
-    assert apart(bank, imported(bank, programme, tmp_path), "joint")[0] < 0.8
+    off, ratio = apart(bank, imported(bank, programme, tmp_path), "joint")
+    assert off < 0.5
+    assert abs(ratio) < 0.1
 
 
 def test_draws_that_do_not_say_their_number_of_categories_are_refused() -> None:

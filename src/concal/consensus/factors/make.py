@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.result import Calibration, GroupDraws
+from concal.consensus.factors.by_parts import from_draws
 from concal.consensus.factors.check import check_calibration, collapsed, effective_draws
-from concal.consensus.factors.gaussians import finish, from_draws, from_gradients
+from concal.consensus.factors.gaussians import finish, from_gradients
 from concal.consensus.factors.moments import PhiMoments, item_moments
 from concal.consensus.factors.period import GroupFactors, PeriodFactors
 from concal.consensus.factors.population import population_moments
@@ -56,7 +57,8 @@ def _group_factors(
             tables = {key: getattr(group, key) for key in fields}
             tables |= {"dQ": np.where(seen[:, None, None], dQ, 0.0), "dh": np.where(seen[:, None], dh, 0.0)}
     else:
-        Q, gradient, centre, _ = from_draws(group, phi, effective_draws(group, group.n_draws, warnings), C)
+        ess, centre = effective_draws(group, group.n_draws, warnings), phi.mean
+        Q, gradient = from_draws(group, phi, covariance.mean(axis=0), ess, C)
     Q, h = finish(Q, gradient, centre, with_own_spread(group.model, population.sigma), seen)
     return GroupFactors(
         name=group.name,

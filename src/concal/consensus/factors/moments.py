@@ -23,19 +23,19 @@ class PhiMoments(NamedTuple):
     covariance: Array
 
 
-def draw_blocks(group: GroupDraws) -> Iterator[tuple[slice, Array]]:
-    """Blocks of items with their draws of xi, (items, p, draws) float64."""
+def draw_blocks(group: GroupDraws, at_once: int = BLOCK_BYTES) -> Iterator[tuple[slice, Array]]:
+    """Blocks of items with their draws of xi, (items, p, draws) float64, of so many bytes."""
     n, p, s = group.n_items, len(group.model.parameters), group.n_draws
     xi = group.xi.reshape(-1, *group.xi.shape[2:])
-    size = max(1, BLOCK_BYTES // (8 * s * p))
+    size = max(1, at_once // (8 * s * p))
     for start in range(0, n, size):
         block = slice(start, min(start + size, n))
         yield block, np.ascontiguousarray(xi[:, block].transpose(1, 2, 0), dtype=np.float64)
 
 
-def phi_blocks(group: GroupDraws) -> Iterator[tuple[slice, Array]]:
+def phi_blocks(group: GroupDraws, at_once: int = BLOCK_BYTES) -> Iterator[tuple[slice, Array]]:
     """The same in slope and intercept."""
-    for block, x in draw_blocks(group):
+    for block, x in draw_blocks(group, at_once):
         yield block, np.moveaxis(metric.phi_of(np.moveaxis(x, 1, -1)), -1, 1)
 
 
