@@ -13,7 +13,7 @@ from concal.response import model_class, model_names
 ROOT = Path(concal.__file__).parent
 ORDER = [
     {"errors"},
-    {"cost", "formula", "metric", "names", "shown"},
+    {"allocator", "cost", "formula", "metric", "names", "shown"},
     {"response"},
     {"compiler"},
     {"spec"},

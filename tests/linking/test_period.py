@@ -92,13 +92,14 @@ def test_order_of_items_does_not_matter(mixed, mixed_link):
 
 def test_single_precision_is_enough(mixed):
     """The draws' float32 curves against a float64 solution."""
-    from concal.linking.anchors import anchor_blocks, find_anchors, period_source
+    from concal.linking.anchors import anchor_blocks, draws_of, find_anchors, period_source
     from concal.linking.criteria import make_loss, make_quadrature
     from concal.linking.solve import Criterion
 
     ref, foc = (period_source(c) for c in mixed)
     found = find_anchors(foc, ref, "x", 1.05)
-    blocks, _ = anchor_blocks(foc, ref, found, np.ones(len(found.item_ids)), np.arange(40), np.arange(40))
+    sides = draws_of(foc, found.place_foc), draws_of(ref, found.place_ref)
+    blocks, _ = anchor_blocks(*sides, found, np.ones(len(found.item_ids)), np.arange(40), np.arange(40))
     for metric in ("ref", "focal", "symmetric"):
         criterion = Criterion("haebara", make_loss("pseudo_huber"), make_quadrature(), metric)
         fast, slow = solve(blocks, criterion), solve(blocks, criterion, exact=True)

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from concal.allocator import give_back
 from concal.calibration.checkpoint import Checkpoint, save_checkpoint
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.fingerprint import fingerprint
@@ -87,6 +88,7 @@ def calibrate_period(
     used_seed = options.seed if seed is None else seed
     kept = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(data, spec, used_seed))
     sampler = Sampler(layout, options, used_seed, options.threads or available_cores())
+    give_back()
     try:
         with threadpool_limits(1, "blas"):  # the population steps are small: BLAS threads would only get in the way
             sampler.run(kept, progress, resume=resume)
@@ -142,6 +144,7 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
         prior[g.name] = options.tau * inverse.T @ inverse
     convergence = _convergence(sampler, groups, rhat, ess, data)
     abilities = _abilities(data, layout, trace)
+    give_back()
     fit = fit_period(data, layout, centres, theta_mean, theta_sd)
     return Calibration(period, data.dimensions, groups, abilities, convergence, options.tau, prior, seed, fit=fit)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +17,17 @@ from concal.response import ResponseModel
 
 @dataclass(frozen=True)
 class SourceGroup:
-    """One item group as linking sees it: xi (draws, items, parameters), counts, and the worst R-hat of each item."""
+    """One item group as linking sees it: counts, the worst R-hat of each item, and where to get its draws.
+
+    `draws` gives xi (draws, items, parameters). It is called while the group's dimension is linked and not before, so
+    that of a large period only one dimension is ever in memory.
+    """
 
     name: str
     dimension: str
     model: ResponseModel
     item_ids: tuple[str, ...]
-    xi: npt.NDArray[np.floating]
+    draws: Callable[[], npt.NDArray[np.floating]]
     n_responses: npt.NDArray[np.int64]
     worst_rhat: Array
 
@@ -32,26 +37,43 @@ class Source:
     """One side of a link: a period on its own metric, a linked period, or the consensus."""
 
     name: str
+    dimensions: tuple[str, ...]
+    n_draws: int
     groups: tuple[SourceGroup, ...]
 
 
-def period_source(calibration: Calibration) -> Source:
-    """A period on its own metric."""
-    return Source(
-        calibration.period,
-        tuple(
-            SourceGroup(
-                g.name,
-                g.dimension,
-                g.model,
-                g.item_ids,
-                g.xi.reshape(-1, *g.xi.shape[2:]),
-                np.asarray(g.n_responses),
-                g.worst_rhat,
-            )
-            for g in calibration.groups.values()
-        ),
+@dataclass(frozen=True)
+class Side:
+    """A source with the draws of one dimension at hand: xi (draws, items, parameters) by position of the group."""
+
+    source: Source
+    xi: Mapping[int, npt.NDArray[np.floating]]
+
+
+def draws_of(source: Source, places: npt.NDArray[np.int64]) -> Side:
+    """The source with the draws of the groups that the candidates at `places` are in."""
+    return Side(source, {int(g): source.groups[g].draws() for g in np.unique(places[:, 0])})
+
+
+GroupXi = Callable[[str], npt.NDArray[np.float32]]
+"""Draws of a group by its name, (chain, draw, item, parameter)."""
+
+
+def period_source(calibration: Calibration, xi: GroupXi | None = None) -> Source:
+    """A period on its own metric; `xi` where the calibration came without its draws."""
+    of = xi or (lambda name: calibration.groups[name].xi)
+
+    def draws(name: str) -> npt.NDArray[np.float32]:
+        found = of(name)
+        return found.reshape(-1, *found.shape[2:])
+
+    groups = (
+        SourceGroup(
+            g.name, g.dimension, g.model, g.item_ids, partial(draws, name), np.asarray(g.n_responses), g.worst_rhat
+        )
+        for name, g in calibration.groups.items()
     )
+    return Source(calibration.period, calibration.dimensions, calibration.n_draws, tuple(groups))
 
 
 @dataclass(frozen=True)
@@ -148,29 +170,27 @@ def anchor_weights(n_ref: npt.ArrayLike, n_foc: npt.ArrayLike, weights: str) -> 
     return np.asarray(omega / omega.mean())
 
 
-def locations(source: Source, places: npt.NDArray[np.int64], draws: npt.NDArray[np.int64]) -> Array:
+def locations(side: Side, places: npt.NDArray[np.int64], draws: npt.NDArray[np.int64]) -> Array:
     """Draws of d of the items at `places`, (draws, items)."""
     values = np.empty((draws.size, len(places)))
-    for g, group in enumerate(source.groups):
+    for g, xi in side.xi.items():
         mine = np.flatnonzero(places[:, 0] == g)
-        if mine.size:
-            values[:, mine] = group.xi[:, :, 0][np.ix_(draws, places[mine, 1])]
+        values[:, mine] = xi[:, :, 0][np.ix_(draws, places[mine, 1])]
     return values
 
 
-def mean_locations(source: Source, places: npt.NDArray[np.int64]) -> Array:
+def mean_locations(side: Side, places: npt.NDArray[np.int64]) -> Array:
     """Posterior-mean d of the items at `places`, over all draws there are."""
     values = np.empty(len(places))
-    for g, group in enumerate(source.groups):
+    for g, xi in side.xi.items():
         mine = np.flatnonzero(places[:, 0] == g)
-        if mine.size:
-            values[mine] = group.xi[:, places[mine, 1], 0].mean(axis=0, dtype=np.float64)
+        values[mine] = xi[:, places[mine, 1], 0].mean(axis=0, dtype=np.float64)
     return values
 
 
 def anchor_blocks(
-    foc: Source,
-    ref: Source,
+    foc: Side,
+    ref: Side,
     candidates: Candidates,
     omega: Array,
     foc_draws: npt.NDArray[np.int64],
@@ -186,14 +206,15 @@ def anchor_blocks(
     for g_ref, g_foc in pairs:
         mine = kept[(candidates.place_ref[kept, 0] == g_ref) & (candidates.place_foc[kept, 0] == g_foc)]
         sides = []
-        for source, g, places, draws in (
+        for side, g, places, draws in (
             (ref, g_ref, candidates.place_ref, ref_draws),
             (foc, g_foc, candidates.place_foc, foc_draws),
         ):
-            xi = source.groups[g].xi[np.ix_(draws, places[mine, 1])]
-            _refuse_bad(xi, [candidates.item_ids[k] for k in mine], source.name)
+            xi = side.xi[g][np.ix_(draws, places[mine, 1])]
+            _refuse_bad(xi, [candidates.item_ids[k] for k in mine], side.source.name)
             sides.append(xi)
-        blocks.append(Anchors(ref.groups[g_ref].model, foc.groups[g_foc].model, sides[0], sides[1], omega[mine]))
+        models = ref.source.groups[g_ref].model, foc.source.groups[g_foc].model
+        blocks.append(Anchors(*models, sides[0], sides[1], omega[mine]))
         order.append(mine)
     return blocks, np.concatenate(order) if order else np.zeros(0, dtype=np.int64)
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.known import KnownItems
-from concal.calibration.result import Calibration
 from concal.errors import LinkError, counted
-from concal.linking.anchors import Candidates, Source, SourceGroup, find_anchors, period_source
+from concal.linking.anchors import Candidates, Source, SourceGroup, find_anchors
 from concal.linking.result import Link
-from concal.linking.transform import linked_xi
+from concal.linking.transform import linked_draws
 
 Array = npt.NDArray[np.float64]
 
@@ -59,27 +59,29 @@ def consensus_source(consensus: ConsensusLike, n_draws: int, seed: int) -> Sourc
         root = np.linalg.cholesky(group.covariance[real]) if real.size else np.zeros((0, p, p))
         noise = rng.standard_normal((n_draws, real.size, p))
         xi = group.mean[real] + np.einsum("nij,snj->sni", root, noise)
+        draws = partial(np.asarray, xi)
         groups.append(
             SourceGroup(
                 group.name,
                 group.dimension,
                 group.model,
                 tuple(group.item_ids[i] for i in real),
-                xi,
+                draws,
                 np.asarray(group.n_responses)[real],
                 np.ones(real.size),
             )
         )
-    return Source("consensus", tuple(groups))
+    dimensions = tuple(dict.fromkeys(group.dimension for group in groups))
+    return Source("consensus", dimensions, n_draws, tuple(groups))
 
 
-def linked_source(calibration: Calibration, link: Link, dimension: str) -> Source:
-    """Another period on the reference metric, draw by draw; the groups of other dimensions stay where they are."""
-    groups = tuple(
-        replace(group, xi=linked_xi(calibration.groups[group.name], link)) if group.dimension == dimension else group
-        for group in period_source(calibration).groups
-    )
-    return Source(calibration.period, groups)
+def linked_source(source: Source, link: Link) -> Source:
+    """Another period on the reference metric, draw by draw."""
+    return replace(source, groups=tuple(replace(group, draws=partial(_linked, group, link)) for group in source.groups))
+
+
+def _linked(group: SourceGroup, link: Link) -> Array:
+    return linked_draws(group.draws(), link, group.dimension)
 
 
 def find_route(
@@ -90,7 +92,7 @@ def find_route(
     max_rhat: float,
     min_anchors: int,
     consensus: Source | None,
-    others: Mapping[str, tuple[Calibration, Link]],
+    others: Mapping[str, tuple[Source, Link]],
 ) -> Route:
     """The reference itself if it has enough anchors; else the consensus; else the best chain.
 
@@ -124,12 +126,11 @@ def find_route(
     return replace(best, warnings=(text,))
 
 
-def _on_reference(route: Route, others: Mapping[str, tuple[Calibration, Link]]) -> Route:
+def _on_reference(route: Route, others: Mapping[str, tuple[Source, Link]]) -> Route:
     """The chosen route with its target's draws on the reference metric; only one period is ever transformed."""
     if route.target.name not in others or len(route.path) < 3 or route.path[1] == "consensus":
         return route
-    calibration, link = others[route.target.name]
-    return replace(route, target=linked_source(calibration, link, route.candidates.dimension))
+    return replace(route, target=linked_source(*others[route.target.name]))
 
 
 def _chains(
@@ -137,14 +138,13 @@ def _chains(
     reference: Source,
     dimension: str,
     max_rhat: float,
-    others: Mapping[str, tuple[Calibration, Link]],
+    others: Mapping[str, tuple[Source, Link]],
 ) -> list[Route]:
     routes = []
     for name in sorted(others):
-        calibration, link = others[name]
+        own, link = others[name]
         if name in (period.name, reference.name) or dimension not in link.dimensions:
             continue
-        own = period_source(calibration)
         found = find_anchors(period, own, dimension, max_rhat)
         if not found.item_ids:
             continue

@@ -14,9 +14,11 @@ from concal.calibration.result import Calibration
 from concal.errors import LinkError, counted, first_few
 from concal.linking.anchors import (
     Candidates,
+    Side,
     Source,
     anchor_blocks,
     anchor_weights,
+    draws_of,
     find_anchors,
     locations,
     period_source,
@@ -82,10 +84,23 @@ def link(
     LinkError
         Fewer than two anchors, or draws that cannot be linked; the message names counts and items.
     """
-    spec = spec or LinkingSpec()
+    known = {name: (period_source(other), its) for name, (other, its) in (others or {}).items()}
     period, target = period_source(calibration), period_source(reference)
-    draws = _draw_index(calibration.n_draws, spec.draws)
-    wanted = [d for d in calibration.dimensions if any(g.dimension == d for g in period.groups)]
+    return link_sources(period, target, spec=spec or LinkingSpec(), consensus=consensus, others=known, threads=threads)
+
+
+def link_sources(
+    period: Source,
+    target: Source,
+    *,
+    spec: LinkingSpec,
+    consensus: ConsensusLike | None = None,
+    others: Mapping[str, tuple[Source, Link]] | None = None,
+    threads: int | None = None,
+) -> Link:
+    """See `link`; draws are read a dimension at a time."""
+    draws = _draw_index(period.n_draws, spec.draws)
+    wanted = [d for d in period.dimensions if any(g.dimension == d for g in period.groups)]
     through = None
     if consensus is not None and _needs_detour(period, target, wanted, spec):
         through = consensus_source(consensus, draws.size, _CONSENSUS_SEED)
@@ -101,7 +116,7 @@ def link(
             others=others or {},
         )
         parts[dimension] = _link_dimension(period, route, draws, spec, threads)
-    return _assemble(calibration, reference.period, draws, parts)
+    return _assemble(period, target.name, draws, parts)
 
 
 def _draw_index(n_draws: int, wanted: int | None) -> npt.NDArray[np.int64]:
@@ -129,15 +144,15 @@ def _needs_detour(period: Source, target: Source, dimensions: list[str], spec: L
 def _link_dimension(
     period: Source, route: Route, draws: npt.NDArray[np.int64], spec: LinkingSpec, threads: int | None
 ) -> _DimensionLink:
-    candidates, target = route.candidates, route.target
-    n_target = next(g.xi.shape[0] for g in target.groups if g.dimension == candidates.dimension)
-    ref_draws = partners(draws, n_target)
+    candidates = route.candidates
+    foc, ref = draws_of(period, candidates.place_foc), draws_of(route.target, candidates.place_ref)
+    ref_draws = partners(draws, next(iter(ref.xi.values())).shape[0])
     quadrature = make_quadrature(np.linspace(-spec.node_range, spec.node_range, spec.nodes))
-    candidates, moves = purify(candidates, period, target, draws, ref_draws, quadrature, spec)
+    candidates, moves = purify(candidates, foc, ref, draws, ref_draws, quadrature, spec)
     omega = np.zeros(len(candidates.item_ids))
     kept = candidates.kept
     omega[kept] = anchor_weights(candidates.n_ref[kept], candidates.n_foc[kept], spec.weights)
-    blocks, order = anchor_blocks(period, target, candidates, omega, draws, ref_draws)
+    blocks, order = anchor_blocks(foc, ref, candidates, omega, draws, ref_draws)
     criterion = Criterion(
         spec.method, make_loss(spec.loss, spec.delta, spec.power, spec.eps), quadrature, spec.grid_metric
     )
@@ -146,7 +161,7 @@ def _link_dimension(
     _refuse_bad_link(solution, period.name, candidates)
     influence_A, influence_B, information = anchor_influence([b.mean() for b in blocks], criterion, *center)
     n_effective = effective_number(information)
-    displacement = _displacements(period, target, candidates, draws, ref_draws, solution)
+    displacement = _displacements(foc, ref, candidates, draws, ref_draws, solution)
     frame = _anchor_frame(candidates, omega, *displacement, order, influence_A, influence_B)
     table = method_table(blocks, quadrature, spec.delta)
     warnings = list(route.warnings)
@@ -196,8 +211,8 @@ def _refuse_bad_link(solution: Solution, period: str, candidates: Candidates) ->
 
 
 def _displacements(
-    period: Source,
-    target: Source,
+    foc: Side,
+    ref: Side,
     candidates: Candidates,
     draws: npt.NDArray[np.int64],
     ref_draws: npt.NDArray[np.int64],
@@ -209,9 +224,9 @@ def _displacements(
     for start in range(0, n, _ITEMS_AT_A_TIME):
         own = slice(start, start + _ITEMS_AT_A_TIME)
         linked = metric.move_theta(
-            locations(period, candidates.place_foc[own], draws), solution.A[:, None], solution.B[:, None]
+            locations(foc, candidates.place_foc[own], draws), solution.A[:, None], solution.B[:, None]
         )
-        off = locations(target, candidates.place_ref[own], ref_draws) - linked
+        off = locations(ref, candidates.place_ref[own], ref_draws) - linked
         mean[own] = off.mean(axis=0)
         if draws.size > 1:
             sd[own] = off.std(axis=0, ddof=1)
@@ -280,13 +295,11 @@ def _summary(
     }
 
 
-def _assemble(
-    calibration: Calibration, reference: str, draws: npt.NDArray[np.int64], parts: dict[str, _DimensionLink]
-) -> Link:
-    shape = (draws.size, len(calibration.dimensions))
+def _assemble(period: Source, reference: str, draws: npt.NDArray[np.int64], parts: dict[str, _DimensionLink]) -> Link:
+    shape = (draws.size, len(period.dimensions))
     A, B = np.ones(shape), np.zeros(shape)
     warnings: list[str] = []
-    for k, dimension in enumerate(calibration.dimensions):
+    for k, dimension in enumerate(period.dimensions):
         if dimension in parts:
             A[:, k], B[:, k] = parts[dimension].A, parts[dimension].B
             warnings.extend(parts[dimension].warnings)
@@ -294,9 +307,9 @@ def _assemble(
             warnings.append(f"{dimension}: the period has no items of this dimension; its metric is left as it is")
     found = list(parts.values())
     return Link(
-        period=calibration.period,
+        period=period.name,
         reference=reference,
-        dimensions=calibration.dimensions,
+        dimensions=period.dimensions,
         A=A,
         B=B,
         anchors=pl.concat([p.anchors for p in found]) if found else pl.DataFrame(),
@@ -305,5 +318,5 @@ def _assemble(
         diagnostics=pl.DataFrame([p.diagnostics for p in found]),
         methods=pl.DataFrame([row for p in found for row in p.methods], infer_schema_length=None),
         warnings=tuple(warnings),
-        draw_index=None if draws.size == calibration.n_draws else draws,
+        draw_index=None if draws.size == period.n_draws else draws,
     )

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
-from concal.linking.anchors import Candidates, Source, anchor_blocks, anchor_weights, mean_locations
+from concal.linking.anchors import Candidates, Side, anchor_blocks, anchor_weights, mean_locations
 from concal.linking.criteria import Anchors, Array, Quadrature, make_loss
 from concal.linking.membership import center_moves
 from concal.linking.solve import Criterion, solve
@@ -21,8 +21,8 @@ _MAX_DRAWS = 200  # then an anchor's SD is known to 5 %, and the error of its me
 
 def purify(
     candidates: Candidates,
-    period: Source,
-    target: Source,
+    period: Side,
+    target: Side,
     draws: npt.NDArray[np.int64],
     ref_draws: npt.NDArray[np.int64],
     quadrature: Quadrature,

@@ -26,9 +26,13 @@ def used_draws(link: Link, n_draws: int) -> npt.NDArray[np.int64]:
 
 def linked_xi(group: GroupDraws, link: Link) -> Array:
     """Items of a group on the reference metric, (draws, items, parameters) float64."""
-    k, draws = link.dimensions.index(group.dimension), used_draws(link, group.n_draws)
-    xi = group.xi.reshape(-1, *group.xi.shape[2:])[draws]
-    return metric.move_items(xi, link.A[:, k, None], link.B[:, k, None])
+    return linked_draws(group.xi.reshape(-1, *group.xi.shape[2:]), link, group.dimension)
+
+
+def linked_draws(xi: npt.NDArray[np.floating], link: Link, dimension: str) -> Array:
+    """Draws (draws, items, parameters) of a dimension's items on the reference metric."""
+    k, draws = link.dimensions.index(dimension), used_draws(link, xi.shape[0])
+    return metric.move_items(xi[draws], link.A[:, k, None], link.B[:, k, None])
 
 
 @dataclass(frozen=True)

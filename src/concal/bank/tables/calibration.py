@@ -134,8 +134,8 @@ def read_calibration(reader: FolderReader, *, draws: bool = True) -> Calibration
     convergence["warnings"] = tuple(convergence["warnings"])
     content = reader.json("calibration")
     extra: dict[str, dict[str, Any]] = {name: {} for name in content["order"]}
-    for name, xi in (read_draws(reader, "draws", content) if draws else _no_draws(content, shape)).items():
-        extra[name]["xi"] = xi
+    for name, without in _no_draws(content, shape).items():
+        extra[name]["xi"] = read_draws(reader, "draws", content, name) if draws else without
     _read_population(reader, content, shape, extra)
     hyperprior = {
         row["group"]: np.array(row["values"]).reshape(2 * [round(len(row["values"]) ** 0.5)])
@@ -156,22 +156,23 @@ def _no_draws(content: Mapping[str, Any], shape: tuple[int, int]) -> dict[str, F
     return {name: np.broadcast_to(np.float32(0), size) for name, size in sizes.items()}
 
 
-def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any]) -> dict[str, Float32]:
-    """Draws of every group in a file: (chain, draw, item, parameter); `content` describes the groups."""
+def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any], group: str) -> Float32:
+    """Draws of a group in a file, (chain, draw, item, parameter); `content` describes the groups.
+
+    One row group after the other: the file never stands beside the draws, and a transposed block stays in the cache.
+    """
     part = reader.part(key)
     chains, draws = int(str(part.meta["chains"])), int(str(part.meta["draws"]))
     row_groups: list[tuple[str, int, int]] = part.meta["row_groups"]  # type: ignore[assignment]
-    file = reader.parquet(key)
-    found: dict[str, Float32] = {}
-    for number, (name, start, end) in enumerate(row_groups):
-        described = content["groups"][name]
-        parameters = described["plain"]["model"]["parameters"]
-        if name not in found:
-            found[name] = np.empty((chains * draws, described["n_items"], len(parameters)), dtype=np.float32)
-        if end > start:  # one row group after the other: the transposed block stays in the cache
-            table = file.read_row_group(number, columns=parameters)
-            found[name][:, start:end] = np.stack([_matrix(table.column(p)).T for p in parameters], axis=-1)
-    return {name: xi.reshape(chains, draws, *xi.shape[1:]) for name, xi in found.items()}
+    mine = [(number, start, end) for number, (name, start, end) in enumerate(row_groups) if name == group]
+    parameters = content["groups"][group]["plain"]["model"]["parameters"]
+    found = np.empty((chains * draws, mine[-1][2], len(parameters)), dtype=np.float32)
+    for number, start, end in mine:
+        if end > start:
+            table = part.read([number], parameters)
+            for k, name in enumerate(parameters):
+                found[:, start:end, k] = _matrix(table.column(name)).T
+    return found.reshape(chains, draws, *found.shape[1:])
 
 
 def _matrix(column: pa.ChunkedArray) -> Float32:

@@ -86,8 +86,9 @@ def read_consensus(reader: FolderReader, *, joint: bool = True) -> Consensus:
     """The consensus; `joint` False leaves the (large) joint draws out."""
     extra = None
     if joint and "consensus_draws" in reader:
-        found = read_draws(reader, "consensus_draws", reader.json("consensus"))
-        extra = {"": {"joint": {name: xi[0] for name, xi in found.items()}}}
+        content = reader.json("consensus")
+        names = content["order"]
+        extra = {"": {"joint": {name: read_draws(reader, "consensus_draws", content, name)[0] for name in names}}}
     return read_result(reader, "consensus", Consensus, GroupConsensus, extra)
 
 

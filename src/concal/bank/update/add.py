@@ -5,7 +5,10 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace as changed
+from functools import partial
 from typing import Any
+
+import polars as pl
 
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot
@@ -30,7 +33,6 @@ from concal.calibration.known import guide_period
 from concal.calibration.result import Calibration
 from concal.calibration.verdict import refuse_unconverged
 from concal.consensus.result import GroupConsensus
-from concal.data.check import CheckedPeriod
 from concal.data.period import PeriodData
 from concal.data.read import Table
 from concal.spec import Spec
@@ -84,12 +86,15 @@ def add(
             new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
             if not accept_unconverged:
                 refuse_unconverged(new.calibration, used.calibration)
-        update = _commit(store, head, new, seen, spec, replace, reason, clock, checked, links)
+        clear_shards = partial(run.clear, data, used, seed) if isinstance(run, ShardedRun) else None
+        said = checked.warnings, checked.tables
+        del checked, data, kept  # linking and combining need the memory, not the responses
+        update = _commit(store, head, new, seen, spec, replace, reason, clock, *said, links=links)
     except BaseException:
         shelf.release()
         raise
-    if isinstance(run, ShardedRun):
-        run.clear(data, used, seed)
+    if clear_shards is not None:
+        clear_shards()
     TravellingCheckpoint(store, shelf.folder).clear()
     shelf.clear()
     return update
@@ -150,10 +155,12 @@ def _commit(
     replace: bool,
     reason: str,
     clock: Clock,
-    checked: CheckedPeriod | None = None,
+    doubts: tuple[str, ...] = (),
+    tables: Mapping[str, pl.DataFrame] | None = None,
+    *,
     links: Made | None = None,
 ) -> Update:
-    """Put a calibrated period into the bank; `start` is the head it was checked against."""
+    """Put a calibrated period into the bank; `start` is the head it was checked against, with `doubts` and `tables`."""
 
     def contribute(head: Snapshot, head_spec: Spec, transaction: Transaction) -> Change:
         refuse_known(head, new.name, replace)
@@ -170,7 +177,6 @@ def _commit(
     assert made.link is not None
     assert made.consensus is not None
     convergence = new.calibration.convergence
-    doubts = checked.warnings if checked is not None else ()
     raised = tuple(alarm.text for alarm in made.alarms)
     warnings = (*raised, *doubts, *convergence.warnings, *made.link.warnings, *made.consensus.warnings)
     return Update(
@@ -179,7 +185,7 @@ def _commit(
         period=new.name,
         warnings=tuple(dict.fromkeys(warnings)),
         consensus=made.consensus,
-        tables=checked.tables if checked is not None else {},
+        tables=tables or {},
         convergence=convergence,
         link=made.link,
         relinked=made.relinked,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+from concal.allocator import give_back
 from concal.bank.store.files import disk_errors
 from concal.bank.store.manifest import FileEntry
 from concal.bank.store.store import Store
@@ -82,4 +83,5 @@ def calibrate_on_shelf(
             progress=progress,
             resume=resume,
         )
+    give_back()
     return keep_calibration(shelf, calibration, spec)

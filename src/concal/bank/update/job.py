@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import concal
+from concal.allocator import keeping_memory
 from concal.bank.store.files import disk_errors, sync_folder, write_durably
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.bank.update.allocator import keeping_memory
 from concal.bank.update.calibrating import calibrate_on_shelf
 from concal.bank.update.job_data import read_data, write_data
 from concal.bank.update.progress import Clock

@@ -21,12 +21,12 @@ from concal.bank.tables.calibration import read_calibration
 from concal.bank.tables.results import read_link, write_link
 from concal.bank.update.job import JobFolder, Tell
 from concal.bank.update.link_periods import Made, direct_key, is_direct
-from concal.bank.update.periods import Periods
+from concal.bank.update.periods import Periods, stored_source
 from concal.bank.update.shelf import finished_on
 from concal.bank.update.travel import fetch_folder, send_folder
-from concal.calibration.result import Calibration
 from concal.errors import BankError, LinkError
-from concal.linking.period import link as link_period
+from concal.linking.anchors import Source
+from concal.linking.period import link_sources
 from concal.spec import LinkingSpec, Spec
 
 LINK = "link-"
@@ -101,11 +101,11 @@ def do_link(place: str | Path, name: str, tell: Tell, threads: int | None = None
     if content["concal"] != concal.__version__:
         raise BankError(f"the job was written by concal {content['concal']}, here is concal {concal.__version__}")
     tell(0.1, "reading draws")
-    focal, reference = (_calibration(store, content, content[role]) for role in ("period", "reference"))
+    focal, reference = (_source(store, content, content[role]) for role in ("period", "reference"))
     tell(0.3, "linking")
     spec, files = LinkingSpec.model_validate(content["linking"]), {}
     try:
-        link = link_period(focal, reference, spec=spec, threads=threads)
+        link = link_sources(focal, reference, spec=spec, threads=threads)
         if is_direct(link, spec.min_anchors):
             shutil.rmtree(folder / "data", ignore_errors=True)
             writer = FolderWriter(JobFolder(folder), "link")
@@ -131,12 +131,13 @@ def read_links(store: Store, jobs: Mapping[str, str]) -> Made:
     return made
 
 
-def _calibration(store: Store, content: Mapping[str, Any], period: str) -> Calibration:
-    """A period's draws, from its shelf or from the bank."""
+def _source(store: Store, content: Mapping[str, Any], period: str) -> Source:
+    """A period, from its shelf or from the bank."""
     if period not in content["shelves"]:
-        return Periods.of(store, store.snapshot(content["version"])).calibration(period)
+        return Periods.of(store, store.snapshot(content["version"])).source(period)
     folder = fetch_folder(store, content["shelves"][period])
-    return read_calibration(FolderReader(Store.open(folder), _tables(folder)))
+    reader = FolderReader(Store.open(folder), _tables(folder))
+    return stored_source(reader, read_calibration(reader, draws=False))
 
 
 def _with_shelves(store: Store, head: Snapshot, shelves: Mapping[str, str]) -> Periods:

@@ -19,11 +19,11 @@ from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import write_link
 from concal.bank.update.evidence import evidence_of, sum_totals
 from concal.bank.update.periods import Periods, hash_of
-from concal.calibration.result import Calibration
 from concal.consensus.combine import consensus_of
 from concal.consensus.result import GroupConsensus
 from concal.errors import LinkError
-from concal.linking.period import link as link_period
+from concal.linking.anchors import Source
+from concal.linking.period import link_sources
 from concal.linking.result import Link, identity_link
 from concal.spec import Spec
 
@@ -114,9 +114,9 @@ class _Linker:
             return
         key = next((key for key in (direct, through) if key in self.made), None)
         if key is None:
-            link = link_period(
-                self.periods.calibration(name),
-                self.periods.calibration(self.reference),
+            link = link_sources(
+                self.periods.source(name),
+                self.periods.source(self.reference),
                 spec=self.spec.linking_in_force,
                 consensus=_ConsensusSoFar(so_far, self.reference, self.spec),
                 others=_LinkedPeriods(so_far),
@@ -168,16 +168,16 @@ class _ConsensusSoFar:
         return consensus_of(evidence, spec).groups
 
 
-class _LinkedPeriods(Mapping[str, tuple[Calibration, Link]]):
+class _LinkedPeriods(Mapping[str, tuple[Source, Link]]):
     """Linked periods, read one at a time and only if a link has to go through them."""
 
     def __init__(self, periods: Periods) -> None:
         self._periods = periods
 
-    def __getitem__(self, name: str) -> tuple[Calibration, Link]:
+    def __getitem__(self, name: str) -> tuple[Source, Link]:
         if name not in self._periods.entries:
             raise KeyError(name)
-        return self._periods.calibration(name), self._periods.link(name)
+        return self._periods.source(name), self._periods.link(name)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._periods)

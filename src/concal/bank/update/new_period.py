@@ -41,6 +41,7 @@ class NewPeriod:
     Attributes
     ----------
     calibration : Calibration
+        Without the draws of its items, which are in the files.
     factors : PeriodFactors
     shelf : Shelf
         Where the files are until a commit adopts them.
@@ -143,7 +144,7 @@ def new_period(
         Its responses; None: not kept.
     """
     reader = shelf.reader(calibrated)
-    calibration = read_calibration(reader)
+    calibration = read_calibration(reader, draws=False)
     writer = shelf.start("period")
     writer.frame("answered", _answered_items(calibration, spec))
     writer.frame("items", _listed_items(calibration, spec, items))

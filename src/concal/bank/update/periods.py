@@ -14,7 +14,7 @@ from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import PeriodEntry, Snapshot
 from concal.bank.store.store import Store
-from concal.bank.tables.calibration import read_ability_groups, read_calibration, read_item_draws
+from concal.bank.tables.calibration import read_ability_groups, read_calibration, read_draws, read_item_draws
 from concal.bank.tables.fit import read_fit
 from concal.bank.tables.responses import read_period_data
 from concal.bank.tables.results import read_factors, read_link
@@ -27,6 +27,7 @@ from concal.consensus.drift.dif import GroupsOfPeriod
 from concal.consensus.factors.period import PeriodFactors, Placed
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
+from concal.linking.anchors import Source, period_source
 from concal.linking.result import Link
 
 _CONTENT = ("draws", "population", "calibration", "factors")
@@ -42,7 +43,7 @@ class Periods:
     entries : dict of name -> PeriodEntry
         Oldest first.
     memory : dict of name -> (Calibration, PeriodFactors)
-        What need not be read because it was just made.
+        What need not be read because it was just made; the draws of items are in its files.
     acts : Acts
         What was decided about single items; everything read below has it applied. Without them: as stored.
     """
@@ -79,9 +80,14 @@ class Periods:
         return self.acts.adjustment(period, self.reader(period).frame("answered", ["item_id"])["item_id"].to_list())
 
     def calibration(self, period: str, *, draws: bool = True) -> Calibration:
-        """Its draws; stored ones are not kept in memory."""
-        found = self.memory[period][0] if period in self.memory else read_calibration(self.reader(period), draws=draws)
+        """What it found; without `draws` of its items, views of one zero stand in their place."""
+        known = period in self.memory and not draws
+        found = self.memory[period][0] if known else read_calibration(self.reader(period), draws=draws)
         return adjust_calibration(found, self.adjustment(period))
+
+    def source(self, period: str) -> Source:
+        """As linking sees it: draws are read when a link asks for them."""
+        return stored_source(self.reader(period), self.calibration(period, draws=False))
 
     def factors(self, period: str) -> PeriodFactors:
         """What its responses said."""
@@ -154,6 +160,12 @@ class Periods:
         content = sorted((key, e.sha256) for key, e in files.items() if key.startswith(_CONTENT))
         adjustment = self.adjustment(period)
         return hash_of(content) if adjustment == NOTHING else hash_of(content, adjustment.key)
+
+
+def stored_source(reader: FolderReader, calibration: Calibration) -> Source:
+    """A calibration without draws, as linking sees it: they are read group by group."""
+    content = reader.json("calibration")
+    return period_source(calibration, lambda group: read_draws(reader, "draws", content, group))
 
 
 def hash_of(*parts: Any) -> str:

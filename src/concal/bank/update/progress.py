@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
+from concal.allocator import give_back
 from concal.calibration.result import Convergence
 from concal.consensus.result import Consensus
 from concal.cost import Cost, measure_cost
@@ -87,7 +88,8 @@ class Clock:
 
     @contextmanager
     def stage(self, name: str, message: str = "") -> Iterator[None]:
-        """One stage."""
+        """One stage; what those before it left free goes back to the system first."""
+        give_back()
         self.tell(name, 0.0, message)
         with self.measured(name):
             yield

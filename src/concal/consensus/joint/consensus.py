@@ -41,6 +41,7 @@ from concal.spec import ConsensusSpec
 
 Array = npt.NDArray[np.float64]
 Tell = Callable[[float, str], None]
+_AT_A_TIME = 50  # draws of predicted items made together, in double precision
 SETTLING = 1  # rounds of linearising the tables before the chains start; the warm-up has another
 
 
@@ -241,21 +242,24 @@ def _result(
 def _joint_draws(
     groups: Mapping[str, GroupConsensus], tables: Sequence[GroupTables], draws: JointDraws, rng: np.random.Generator
 ) -> dict[str, npt.NDArray[np.float32]]:
-    """Draws of all items together; items nobody answered are drawn from their prediction."""
+    """Draws of all items together; items nobody answered are drawn from their prediction.
+
+    A group's sampled draws are let go as soon as they are among those of all its items.
+    """
     found = {}
     for k, (name, group) in enumerate(groups.items()):
-        kept = draws.xi[k]
+        kept, draws.xi[k] = draws.xi[k], draws.xi[k][:0]
         out = np.empty((kept.shape[0], len(group.item_ids), kept.shape[2]), np.float32)
         out[:, tables[k].rows] = kept
         rest = np.flatnonzero(group.n_periods == 0)
-        if rest.size:
-            noise = rng.standard_normal((kept.shape[0], rest.size, kept.shape[2]))
-            shared = list(group.model.shared)
+        shared = list(group.model.shared)
+        for lo in range(0, kept.shape[0] if rest.size else 0, _AT_A_TIME):
+            some = slice(lo, lo + _AT_A_TIME)
+            noise = rng.standard_normal((len(out[some]), rest.size, kept.shape[2]))
             if shared and kept.shape[1]:  # what belongs to the group is what the answered items have in the same draw
-                noise[..., shared] = _shared_noise(group, kept[:, 0, shared].astype(np.float64), rest[0], shared)[
-                    :, None
-                ]
-            out[:, rest] = with_noise(group.mean[rest], group.covariance[rest], shared, noise)
+                known = kept[some, 0, shared].astype(np.float64)
+                noise[..., shared] = _shared_noise(group, known, rest[0], shared)[:, None]
+            out[some, rest] = with_noise(group.mean[rest], group.covariance[rest], shared, noise)
         found[name] = out
     return found
 

@@ -158,7 +158,9 @@ class JointTrace:
         self.centre = [s.xi.mean(axis=2) for s in state.groups]
         self.total = [np.zeros((g.n_items, g.p)) for g in groups]
         self.square = [np.zeros((g.n_items, g.p, g.p)) for g in groups]
-        self.kept: list[list[npt.NDArray[np.float32]]] = [[] for _ in groups]
+        room = -(-keep // LANES) * LANES if keep_every else 0
+        self.kept = [np.empty((room, g.n_items, g.p), np.float32) for g in groups]  # as many as n_kept are there
+        self.n_kept = 0
         self.kept_links: list[Array] = []
         self.governing: list[list[Array]] = []
         self.max_rhat, self.min_ess = np.inf, 0.0
@@ -168,12 +170,13 @@ class JointTrace:
         self.sweeps += 1
         row: list[Array] = [np.moveaxis(state.links, -1, 0)]
         self.workers.map(lambda task: self._add(state, *task), self.blocks)
-        for k, s in enumerate(state.groups):
+        for s in state.groups:
             row += [np.moveaxis(s.beta, -1, 0).copy(), np.moveaxis(s.beta_mean, -1, 0).copy(), by_lane(s.sigma)]
-            if self.keep_every and len(self.kept[k]) * LANES < self.keep and self.sweeps % self.keep_every == 0:
-                self.kept[k].append(np.moveaxis(s.xi, -1, 0).astype(np.float32))
         row[0] = row[0].copy()
-        if len(self.kept_links) < len(self.kept[0]):
+        if self.keep_every and self.n_kept < self.keep and self.sweeps % self.keep_every == 0:
+            for kept, s in zip(self.kept, state.groups, strict=True):
+                kept[self.n_kept : self.n_kept + LANES] = np.moveaxis(s.xi, -1, 0)
+            self.n_kept += LANES
             self.kept_links.append(row[0])
         self.governing.append(row)
 
@@ -207,7 +210,7 @@ class JointTrace:
 
     def _kept_rows(self) -> npt.NDArray[np.intp]:
         """Which of all draws the kept draws of the items are."""
-        sweeps = self.keep_every * np.arange(1, 1 + len(self.kept[0])) - 1
+        sweeps = self.keep_every * np.arange(1, 1 + self.n_kept // LANES) - 1
         return np.asarray((sweeps[:, None] * LANES + np.arange(LANES)).ravel(), dtype=np.intp)
 
     def result(self) -> JointDraws:
@@ -215,7 +218,7 @@ class JointTrace:
         mean, covariance = (list(column) for column in zip(*self.moments(), strict=True))
         columns = [np.concatenate(column) for column in zip(*self.governing, strict=True)]
         return JointDraws(
-            mean, covariance, [np.concatenate(kept) for kept in self.kept],
+            mean, covariance, [kept[: self.n_kept] for kept in self.kept],
             columns[1::3], columns[2::3], columns[3::3], columns[0],
             np.concatenate(self.kept_links), self.sweeps, self.max_rhat, self.min_ess,
             self._kept_rows(),

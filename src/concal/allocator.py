@@ -1,4 +1,7 @@
-"""The C library's allocator while a worker calibrates.
+"""The C library's allocator: what is free goes back to the system between stages, and stays during a worker's job.
+
+A stage of a large update leaves hundreds of megabytes free in the allocators' hands, and the next one has arrays of
+other sizes: without giving them back the process grows by the sum of its stages instead of the largest.
 
 Dask starts its workers with a trim threshold of 64 KiB: memory goes back to the system at every release, and every
 sweep gets its pages anew. That was a sixth of a calibration of a million responses. During a job memory is kept.
@@ -8,6 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,6 +34,15 @@ def keeping_memory() -> Iterator[None]:
     finally:
         library.mallopt(TRIM_THRESHOLD, int(os.environ.get("MALLOC_TRIM_THRESHOLD_", USUAL)))
         library.mallopt(MMAP_THRESHOLD, int(os.environ.get("MALLOC_MMAP_THRESHOLD_", USUAL)))
+        library.malloc_trim(0)
+
+
+def give_back() -> None:
+    """Return to the system what this process has free, a tenth of a second at most; without glibc: what Arrow has."""
+    if "pyarrow" in sys.modules:
+        sys.modules["pyarrow"].default_memory_pool().release_unused()
+    library = _glibc()
+    if library is not None:
         library.malloc_trim(0)
 
 

@@ -7,12 +7,12 @@ import sys
 
 import pytest
 
-from concal.bank.update.allocator import _glibc
+from concal.allocator import _glibc
 
 SCRIPT = """
 import json, resource
 import numpy as np
-from concal.bank.update.allocator import keeping_memory
+from concal.allocator import keeping_memory
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize()
