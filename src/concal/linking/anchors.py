@@ -11,7 +11,8 @@ import numpy.typing as npt
 
 from concal.calibration.result import Calibration
 from concal.errors import LinkError, first_few
-from concal.linking.criteria import Anchors, Array
+from concal.linking.criteria import Array
+from concal.linking.stored import Chosen, StoredAnchors
 from concal.response import ResponseModel
 
 
@@ -195,7 +196,7 @@ def anchor_blocks(
     omega: Array,
     foc_draws: npt.NDArray[np.int64],
     ref_draws: npt.NDArray[np.int64],
-) -> tuple[list[Anchors], npt.NDArray[np.int64]]:
+) -> tuple[list[StoredAnchors], npt.NDArray[np.int64]]:
     """The kept anchors' draws by pair of groups, and the candidates' positions in the order of the blocks.
 
     `omega` has one weight per candidate. Values that are not finite are a `LinkError`.
@@ -210,17 +211,17 @@ def anchor_blocks(
             (ref, g_ref, candidates.place_ref, ref_draws),
             (foc, g_foc, candidates.place_foc, foc_draws),
         ):
-            xi = side.xi[g][np.ix_(draws, places[mine, 1])]
-            _refuse_bad(xi, [candidates.item_ids[k] for k in mine], side.source.name)
-            sides.append(xi)
+            sides.append(Chosen(side.xi[g], draws, places[mine, 1]))
+            _refuse_bad(sides[-1], [candidates.item_ids[k] for k in mine], side.source.name)
         models = ref.source.groups[g_ref].model, foc.source.groups[g_foc].model
-        blocks.append(Anchors(*models, sides[0], sides[1], omega[mine]))
+        blocks.append(StoredAnchors(*models, sides[0], sides[1], omega[mine]))
         order.append(mine)
     return blocks, np.concatenate(order) if order else np.zeros(0, dtype=np.int64)
 
 
-def _refuse_bad(xi: npt.NDArray[np.floating], item_ids: Sequence[str], name: str) -> None:
-    bad = np.flatnonzero(~(np.isfinite(xi).all(axis=(0, 2)) & (np.abs(xi[:, :, 1]) < 50.0).all(axis=0)))
+def _refuse_bad(chosen: Chosen, item_ids: Sequence[str], name: str) -> None:
+    good = [np.isfinite(xi).all(axis=(0, 2)) & (np.abs(xi[:, :, 1]) < 50.0).all(axis=0) for xi in chosen.blocks()]
+    bad = np.flatnonzero(~np.concatenate(good))
     if bad.size:
         which = [item_ids[int(k)] for k in bad]
         raise LinkError(

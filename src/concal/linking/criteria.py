@@ -14,8 +14,10 @@ Stocking-Lord
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -92,6 +94,20 @@ def make_quadrature(nodes: npt.ArrayLike | None = None, weights: npt.ArrayLike |
     return Quadrature(t, w / w.sum())
 
 
+class Block(Protocol):
+    """Anchors of one pair of item groups, draw by draw, wherever their draws are."""
+
+    @property
+    def omega(self) -> Array: ...  # noqa: D102
+    @property
+    def n_draws(self) -> int: ...  # noqa: D102
+    @property
+    def mean(self) -> Anchors: ...  # noqa: D102
+    def take(self, draws: slice | npt.NDArray[np.int64]) -> Anchors: ...  # noqa: D102
+    def ref_at(self, k: int) -> npt.NDArray[np.floating]: ...  # noqa: D102
+    def foc_at(self, k: int) -> npt.NDArray[np.floating]: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class Anchors:
     """Anchors of one pair of item groups, draw by draw: the same items, seen from the two metrics.
@@ -121,13 +137,22 @@ class Anchors:
         """Some of the draws."""
         return Anchors(self.ref_model, self.foc_model, self.ref[draws], self.foc[draws], self.omega)
 
+    def ref_at(self, k: int) -> npt.NDArray[np.floating]:
+        """Coordinate k of xi on the reference metric, (draws, anchors)."""
+        return self.ref[:, :, k]
+
+    def foc_at(self, k: int) -> npt.NDArray[np.floating]:
+        """Coordinate k of xi on the period's own metric, (draws, anchors)."""
+        return self.foc[:, :, k]
+
+    @cached_property
     def mean(self) -> Anchors:
         """The posterior means as a single draw, float64."""
         ref, foc = (x.mean(axis=0, keepdims=True, dtype=np.float64) for x in (self.ref, self.foc))
         return Anchors(self.ref_model, self.foc_model, ref, foc, self.omega)
 
 
-def moment_link(method: str, blocks: list[Anchors]) -> tuple[Array, Array]:
+def moment_link(method: str, blocks: Sequence[Block]) -> tuple[Array, Array]:
     r"""(A, B) per draw from moments of the anchors' locations and discriminations, weighted by omega.
 
     mean_sigma: :math:`A = s(d^{ref})/s(d)`; mean_mean: :math:`A = \bar a/\bar a^{ref}`; log_mean_mean: the same with
@@ -135,20 +160,20 @@ def moment_link(method: str, blocks: list[Anchors]) -> tuple[Array, Array]:
     """
     total = sum(float(b.omega.sum()) for b in blocks)
 
-    def mean(of: Callable[[Anchors], npt.NDArray[np.floating]]) -> Array:
+    def mean(of: Callable[[Block], npt.NDArray[np.floating]]) -> Array:
         """Weighted mean over the anchors of all blocks, per draw."""
         return np.asarray(sum(of(b).astype(np.float64) @ b.omega for b in blocks) / total)
 
-    mean_ref, mean_foc = mean(lambda b: b.ref[:, :, 0]), mean(lambda b: b.foc[:, :, 0])
+    mean_ref, mean_foc = mean(lambda b: b.ref_at(0)), mean(lambda b: b.foc_at(0))
     if method == "mean_mean":
-        A = mean(lambda b: np.exp(b.foc[:, :, 1])) / mean(lambda b: np.exp(b.ref[:, :, 1]))
+        A = mean(lambda b: np.exp(b.foc_at(1))) / mean(lambda b: np.exp(b.ref_at(1)))
     elif method == "log_mean_mean":
-        A = np.exp(mean(lambda b: b.foc[:, :, 1]) - mean(lambda b: b.ref[:, :, 1]))
+        A = np.exp(mean(lambda b: b.foc_at(1)) - mean(lambda b: b.ref_at(1)))
     elif method == "mean_sigma":
-        spread = mean(lambda b: (b.foc[:, :, 0] - mean_foc[:, None]) ** 2)
+        spread = mean(lambda b: (b.foc_at(0) - mean_foc[:, None]) ** 2)
         if not (spread > 0).all():
             raise LinkError("mean_sigma needs anchors that differ in location; use log_mean_mean or haebara")
-        A = np.sqrt(mean(lambda b: (b.ref[:, :, 0] - mean_ref[:, None]) ** 2) / spread)
+        A = np.sqrt(mean(lambda b: (b.ref_at(0) - mean_ref[:, None]) ** 2) / spread)
     else:
         raise LinkError(f"unknown linking method {method!r}; known: {', '.join(CURVE_METHODS + MOMENT_METHODS)}")
     return A, mean_ref - A * mean_foc

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from concal import metric
 from concal.linking import kernels
-from concal.linking.criteria import MOMENT_METHODS, Anchors, Array, Quadrature, chain_to_link, make_loss, moment_link
+from concal.linking.criteria import (
+    MOMENT_METHODS,
+    Anchors,
+    Array,
+    Block,
+    Quadrature,
+    chain_to_link,
+    make_loss,
+    moment_link,
+)
 from concal.linking.solve import Criterion, solve
 
 _H = 1e-4  # step of the difference that gives a curve's second derivative
 
 
-def method_table(blocks: list[Anchors], quadrature: Quadrature, delta: float) -> list[dict[str, object]]:
+def method_table(blocks: Sequence[Block], quadrature: Quadrature, delta: float) -> list[dict[str, object]]:
     """(A, B) at the posterior means under the methods people compare."""
-    mean = [b.mean() for b in blocks]
+    mean = [b.mean for b in blocks]
     rows: list[dict[str, object]] = []
     for method in MOMENT_METHODS:
         A, B = moment_link(method, mean)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
 from concal.errors import first_few
 from concal.linking.anchors import Candidates
-from concal.linking.criteria import Anchors, Array, make_loss, moment_link
+from concal.linking.criteria import Anchors, Array, Block, make_loss, moment_link
 from concal.linking.purify import only
 from concal.linking.solve import Criterion, Solution, solve
 from concal.spec import LinkingSpec
@@ -25,7 +27,7 @@ _HALVES_SEED = 20264
 
 def find_doubts(
     candidates: Candidates,
-    blocks: list[Anchors],
+    blocks: Sequence[Block],
     order: npt.NDArray[np.int64],
     criterion: Criterion,
     solution: Solution,
@@ -133,7 +135,7 @@ def _methods(
 
 def _halves(
     part: list[Anchors],
-    blocks: list[Anchors],
+    blocks: Sequence[Block],
     order: npt.NDArray[np.int64],
     criterion: Criterion,
     solution: Solution,
@@ -150,7 +152,7 @@ def _halves(
     first = np.zeros(n, dtype=bool)
     first[np.random.default_rng(_HALVES_SEED).permutation(n)[: n // 2]] = True
     first = first[np.argsort(np.argsort(order))]
-    ends, draws, mean = [], [], [b.mean() for b in blocks]
+    ends, draws, mean = [], [], [b.mean for b in blocks]
     for half in (first, ~first):
         start = (solution.A[some], solution.B[some])
         answer = solve(only(part, half), criterion, start=start)

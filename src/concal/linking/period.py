@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -23,17 +23,17 @@ from concal.linking.anchors import (
     locations,
     period_source,
 )
-from concal.linking.criteria import CURVE_METHODS, Anchors, Array, make_loss, make_quadrature, moment_link
+from concal.linking.criteria import CURVE_METHODS, Array, Block, make_loss, make_quadrature, moment_link
 from concal.linking.diagnose import anchor_influence, effective_number, method_table
 from concal.linking.doubts import find_doubts
 from concal.linking.path import ConsensusLike, Route, consensus_source, find_route
 from concal.linking.purify import purify
 from concal.linking.result import Link
 from concal.linking.solve import Criterion, Solution, solve
+from concal.linking.stored import ITEMS_AT_A_TIME
 from concal.spec import LinkingSpec
 
 _CONSENSUS_SEED, _PAIRING_SEED = 20263, 20264
-_ITEMS_AT_A_TIME = 1024
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _link_dimension(
     solution, center = _solve_draws(blocks, criterion, threads)
     solution = replace(solution, B=solution.B + moves)
     _refuse_bad_link(solution, period.name, candidates)
-    influence_A, influence_B, information = anchor_influence([b.mean() for b in blocks], criterion, *center)
+    influence_A, influence_B, information = anchor_influence([b.mean for b in blocks], criterion, *center)
     n_effective = effective_number(information)
     displacement = _displacements(foc, ref, candidates, draws, ref_draws, solution)
     frame = _anchor_frame(candidates, omega, *displacement, order, influence_A, influence_B)
@@ -187,10 +187,10 @@ def _link_dimension(
 
 
 def _solve_draws(
-    blocks: list[Anchors], criterion: Criterion, threads: int | None
+    blocks: Sequence[Block], criterion: Criterion, threads: int | None
 ) -> tuple[Solution, tuple[float, float]]:
     """The link at the posterior means first; each draw starts from it, moved as its log-mean-mean link moves."""
-    mean = [b.mean() for b in blocks]
+    mean = [b.mean for b in blocks]
     middle = solve(mean, criterion, exact=True)
     center = (float(middle.A[0]), float(middle.B[0]))
     if criterion.method not in CURVE_METHODS:
@@ -221,8 +221,8 @@ def _displacements(
     """Mean and SD over the draws of d_ref - (A d + B) of every candidate, some candidates at a time."""
     n = len(candidates.item_ids)
     mean, sd = np.empty(n), np.zeros(n)
-    for start in range(0, n, _ITEMS_AT_A_TIME):
-        own = slice(start, start + _ITEMS_AT_A_TIME)
+    for start in range(0, n, ITEMS_AT_A_TIME):
+        own = slice(start, start + ITEMS_AT_A_TIME)
         linked = metric.move_theta(
             locations(foc, candidates.place_foc[own], draws), solution.A[:, None], solution.B[:, None]
         )

@@ -43,7 +43,8 @@ def purify(
     omega = np.zeros(len(candidates.item_ids))
     kept = candidates.kept
     omega[kept] = anchor_weights(candidates.n_ref[kept], candidates.n_foc[kept], spec.weights)
-    blocks, order = anchor_blocks(period, target, candidates, omega, draws[some], ref_draws[some])
+    stored, order = anchor_blocks(period, target, candidates, omega, draws[some], ref_draws[some])
+    blocks = [block.take(slice(None)) for block in stored]
     candidates, shifts, found = score_rule(candidates, blocks, order, quadrature, spec)
     return candidates, center_moves(shifts, found, candidates.kept[order], draws.size)
 
@@ -74,7 +75,7 @@ def score_rule(
     The candidates, and what was known of the anchors in the last round, in the order of the blocks.
     """
     criterion = Criterion("haebara", make_loss("pseudo_huber", spec.delta), quadrature, "symmetric")
-    mean = [b.mean() for b in blocks]
+    mean = [b.mean for b in blocks]
     kept = np.ones(order.size, dtype=bool)
     when = np.zeros(order.size, dtype=np.int64)
     for number in range(1, spec.purify_rounds + 1):

@@ -22,6 +22,7 @@ from concal.linking.criteria import (
     MOMENT_METHODS,
     Anchors,
     Array,
+    Block,
     Loss,
     Quadrature,
     chain_to_link,
@@ -194,7 +195,7 @@ def _solve_chunk(blocks: list[Anchors], criterion: Criterion, x: Array, B: Array
 
 
 def solve(
-    blocks: list[Anchors],
+    blocks: Sequence[Block],
     criterion: Criterion,
     *,
     start: tuple[Array, Array] | None = None,
