@@ -24,7 +24,7 @@ from concal.errors import BankError
 
 _HASHES = b"concal.row_groups"
 _META = b"concal.meta"
-_MAGIC = 4
+_MAGIC = b"PAR1"
 
 
 def write_parquet(
@@ -177,7 +177,7 @@ class Part:
             raise BankError(damaged(entry, "its footer does not match"))
         start = entry.bytes - len(footer)
         self._footer, self._start = footer, start
-        self._metadata = pq.read_metadata(pa.BufferReader(b"PAR1" + footer))
+        self._metadata = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
         content = self._metadata.metadata
         self._hashes: list[str] = json.loads(content[_HASHES])
         self.meta: dict[str, object] = json.loads(content[_META])
@@ -212,6 +212,10 @@ class Part:
     def read(self, groups: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         """Row groups by number, verified by their hashes."""
         file = _Sparse(self._footer, self._start)
+        if 0 in groups:  # the bytes before the first row group, which no hash of a part covers
+            with file_errors(self._entry):
+                if self._store.read(self._entry, 0, len(_MAGIC), sha256(_MAGIC)) != _MAGIC:
+                    raise BankError(damaged(self._entry, "it does not begin as a Parquet file"))
         for group in groups:
             start, end = self._span(group)
             with file_errors(self._entry):
