@@ -7,7 +7,8 @@ calibrates each period alone, links and combines them (paper, analytic, joint, j
 periods at once with the same engine, and prints the comparisons of the validation protocol with recovery of the truth.
 Programmes: `plain` (2pl, gpcm and ordered_beta on two dimensions), `drift` (20 % of the items jump by .6), `flat` (log
 a around -1.5), `models` (3pl, grm and beta). `--prior bank` calibrates every period but the first with priors from the
-joint consensus before it.
+joint consensus before it. `--keep DIR` writes the programme's files and every compared pair (consensus and pooled mean
+and SD) there, so that another version of the package can be judged by the same pooled fit on the same responses.
 """
 
 from __future__ import annotations
@@ -71,8 +72,11 @@ def main() -> None:
     parser.add_argument("--purify", choices=("paper", "score"), default="paper", help="rule for anchors")
     parser.add_argument("--draws", type=int, default=1000)
     parser.add_argument("--csv", type=Path, help="also write the tables here")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="write the programme and all compared pairs here")
     options = parser.parse_args()
     programme = simulate(options)
+    if options.keep:
+        programme.write(options.keep, overwrite=True)
     spec = with_draws(programme.spec, options.draws)
     started = time.monotonic()
     data = check_all(programme.responses, programme.items, spec)
@@ -101,7 +105,7 @@ def main() -> None:
     pooled_spec = with_draws(programme.spec, 2 * options.draws, min_ess=0.8 * options.draws)
     pooled = calibrate_period(pool_periods(data, reference), pooled_spec, period="pooled", seed=options.seed + 100)
     say(f"pooled: {pooled.convergence.sweeps} sweeps", started)
-    show(results, pooled, fits, programme.truth.items, reference, options.csv)
+    show(results, pooled, fits, programme.truth.items, reference, options)
 
 
 def simulate(options: argparse.Namespace) -> concal.simulate.Programme:
@@ -124,7 +128,7 @@ def show(
     fits: dict[str, Calibration],
     truth: pl.DataFrame,
     reference: str,
-    csv: Path | None,
+    options: argparse.Namespace,
 ) -> None:
     """Print agreement, recovery, and distances in pooled SDs, of items that drift and of the others."""
     drifting: set[str] = set()
@@ -132,7 +136,7 @@ def show(
         located = truth.filter(pl.col("parameter") == "d").group_by("item_id").agg(pl.col("value").n_unique())
         drifting = set(located.filter(pl.col("value") > 1)["item_id"])
         truth = truth.filter(pl.col("period") == reference)
-    tables = []
+    tables, compared = [], []
     with pl.Config(tbl_rows=100, tbl_cols=20, tbl_width_chars=200, float_precision=4):
         for name, consensus in results.items():
             found = agreement(consensus, pooled, fits.values())
@@ -140,11 +144,14 @@ def show(
             print(name, "warnings:", consensus.warnings, "fallback:", consensus.fallback_share)
             print(found.table.with_columns(pl.lit(name).alias("method")))
             pairs = compare_pairs(consensus, pooled, fits.values())
+            compared.append(pairs.with_columns(pl.lit(name).alias("method")))
             print(recovery(pairs, truth, pooled))
             distances(pairs, drifting)
         print(pl.concat(tables))
-    if csv:
-        pl.concat(tables).write_csv(csv)
+    if options.csv:
+        pl.concat(tables).write_csv(options.csv)
+    if options.keep:
+        pl.concat(compared).write_parquet(options.keep / "pairs.parquet")
 
 
 def distances(pairs: pl.DataFrame, drifting: set[str]) -> None:

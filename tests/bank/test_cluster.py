@@ -144,7 +144,7 @@ def test_backfill_gives_what_adding_one_by_one_gives(
     told: list[str] = []
     with monkeypatch.context() as nothing_here:
         nothing_here.setattr("concal.calibration.period.calibrate_period", never)  # all of it happens in jobs
-        nothing_here.setattr("concal.bank.update.link_periods.link_period", never)
+        nothing_here.setattr("concal.bank.update.link_periods.link_sources", never)
         done = bank.backfill(
             manifest,
             accept_unconverged=True,

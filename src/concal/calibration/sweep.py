@@ -7,6 +7,7 @@ import numpy as np
 from concal.calibration.layout import Layout
 from concal.calibration.moments import MomentSums
 from concal.calibration.moves.beta import BetaMove
+from concal.calibration.moves.carrying import LARGE_EVERY
 from concal.calibration.moves.correlation import CorrelationMove
 from concal.calibration.moves.expansion import expand
 from concal.calibration.moves.link import draw_links
@@ -31,7 +32,7 @@ class Sweep:
     def __init__(self, layout: Layout, tau: float, seed: int, workers: Workers) -> None:
         self.layout, self.tau, self.seed = layout, tau, seed
         self.units = UnitSteps(layout, seed, workers)
-        self.sigma = SigmaMove(layout)
+        self.sigma = SigmaMove(layout, every=LARGE_EVERY)
         self.beta = BetaMove(layout)
         self.correlation = CorrelationMove(layout)
 

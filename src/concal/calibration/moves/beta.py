@@ -18,7 +18,7 @@ from concal.calibration.family import HEAD
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import inverse
-from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch
+from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.saving import Part, Saved, load_parts, save_parts
 from concal.calibration.state import GroupState, State, pin
@@ -30,7 +30,7 @@ all coordinates above the second moves with the items. Slopes of sparse 2pl item
 which Gibbs steps still manage: moving them cost a pass and saved no sweeps."""
 MOST_COEFFICIENTS = 24
 """One proposal for all; beyond it the intercepts alone move."""
-SMALL_GROUP, SMALL_GROUP_MOVES = 300, 4  # few items say least about beta, and moving them costs next to nothing
+SMALL_GROUP_MOVES = 4
 
 
 class BetaProposal(NamedTuple):
@@ -67,7 +67,7 @@ class BetaMove:
         """Move every group's; while adapting also learn. The sketches are those Sigma moves by."""
         for k, g in enumerate(self.layout.groups):
             reference = self.references[k]
-            times = SMALL_GROUP_MOVES if g.n_items < SMALL_GROUP else 1
+            times = SMALL_GROUP_MOVES if g.n_items < SMALL else 1
             for _ in range(times if reference.ready and self.which[k].any() else 0):
                 new = self.propose(k, state, steps, sketches[k], tau, rng)
                 yes = np.log(rng.random(LANES)) < np.where(np.isfinite(new.log_ratio), new.log_ratio, -np.inf)

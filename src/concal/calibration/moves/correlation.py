@@ -11,7 +11,7 @@ from concal.calibration import kernels
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout
 from concal.calibration.matrices import by_lane, inverse, lanes_last
-from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch
+from concal.calibration.moves.carrying import LARGE_EVERY, LEARN_EVERY, Reference, Sketch, in_turn
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.priors import correlation_of_z
 from concal.calibration.saving import Saved, load_parts, save_parts
@@ -45,7 +45,8 @@ class CorrelationMove:
         """One move of R; while adapting also learn."""
         if not self.active:
             return
-        if self.reference.ready:
+        now = in_turn(self.layout.n_persons, state.sweep, LARGE_EVERY, adapting=adapting)
+        if self.reference.ready and now:
             yes = self._decide(state, steps, self.propose(state, steps, rng), rng)
             if adapting:
                 self.reference.adapt(yes)

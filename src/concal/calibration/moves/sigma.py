@@ -17,7 +17,7 @@ from concal.calibration.family import Family
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import by_lane, inverse, lower
-from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch
+from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch, in_turn
 from concal.calibration.moves.population import among
 from concal.calibration.moves.units import UnitSteps, accumulators
 from concal.calibration.saving import Part, Saved, load_parts, save_parts
@@ -25,27 +25,29 @@ from concal.calibration.state import GroupState, State, pin
 
 Array = npt.NDArray[np.float64]
 LARGEST_LOG_SD = 12.0
-SMALL_GROUP, SMALL_GROUP_MOVES = 300, 2  # few items say least about Sigma, and moving them costs next to nothing
+SMALL_GROUP_MOVES = 2
 
 
 class SigmaMove:
     """Moves Sigma of every group with its items; what it learned in warm-up is part of it.
 
     Strata of a group share the head of their Sigma, and a reference: they move together. Families are told by the group
-    that leads them.
+    that leads them. Large groups move in every `every`-th sweep once the warm-up is over.
     """
 
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
+    def __init__(self, layout: Layout, every: int = 1) -> None:
+        self.layout, self.every = layout, every
         self.families = {family.lead: family for family in layout.families}
         self.references = {lead: Reference(packed_size(family)) for lead, family in self.families.items()}
         self.sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
-        """Move every group; while adapting also learn."""
+        """Move the groups whose turn it is; while adapting also learn."""
         free = [k for k, f in self.families.items() if f.groups[0].guide is None]  # guided items do not follow Sigma
-        ready = [k for k in free if self.references[k].ready]
-        small = [k for k in ready if sum(g.n_items for g in self.families[k].groups) < SMALL_GROUP]
+        size = {k: sum(g.n_items for g in self.families[k].groups) for k in free}
+        now = [k for k in free if in_turn(size[k], state.sweep, self.every, adapting=adapting)]
+        ready = [k for k in now if self.references[k].ready]
+        small = [k for k in ready if size[k] < SMALL]
         for moving in (ready, *[small] * (SMALL_GROUP_MOVES - 1)):
             for k, new in self.propose(moving, state, steps, rng).items():
                 yes = self._decide(k, new, state, steps, rng)
