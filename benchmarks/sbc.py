@@ -64,8 +64,8 @@ from concal.calibration.moves.correlation import walk_correlation
 from concal.calibration.moves.expansion import _draw_log_scale, _draw_shift, _move
 from concal.calibration.moves.link import draw_links, prior_mean
 from concal.calibration.moves.population import draw_beta, draw_mean, draw_sigma, draw_spread
+from concal.calibration.moves.strata import draw_mixing
 from concal.calibration.moves.units import accumulators
-from concal.calibration.priors import NU
 from concal.calibration.sampler import Sampler
 from concal.calibration.state import State
 from concal.calibration.sweep import NEWTON_START
@@ -354,14 +354,11 @@ def backward_sweep(sampler: Sampler, rng: np.random.Generator) -> None:
     sampler.moves.beta.move(state, steps, sampler.moves.sigma.sketches, tau, rng, adapting=False)
     sampler.moves.sigma.move(state, steps, rng, adapting=False)
     draw_links(layout, state, rng)
-    for g, s in zip(layout.groups, state.groups, strict=True):
+    for k, (g, s) in enumerate(zip(layout.groups, state.groups, strict=True)):
         if g.guide is not None:
             continue  # its population only describes the items
-        rate = NU * np.diagonal(inverse(s.sigma)).T + 1.0 / np.array(g.model.prior.sd)[:, None] ** 2
-        s.sd_mixing = rate / rng.standard_gamma((NU + g.p) / 2.0, size=rate.shape)
-        mixing = s.sd_mixing
+        draw_mixing(layout.families[k], [s], rng)
         draw_sigma(g, s, rng)
-        s.sd_mixing = mixing  # drawn before Sigma on the way back, not after
         draw_beta(g, s, tau, rng)
     for dim in reversed(range(D)):
         for scaling in (True, False):

@@ -15,7 +15,7 @@ from concal.errors import DataError
 from concal.simulate import simulate_programme
 from concal.spec import Spec
 
-OPTIONS = {"max_sweeps": 2000, "min_ess": 20, "max_rhat": 1.2, "max_item_rhat": 1.4, "item_share": 0.8, "draws": 200}
+OPTIONS = {"max_sweeps": 2000, "min_ess": 100, "max_rhat": 1.1, "max_item_rhat": 1.4, "item_share": 0.8, "draws": 200}
 GROUP = {"model": "gpcm", "dimension": "t", "features": "~ length"}
 PROGRAMME = {
     "bank": {"dimensions": ["t"]},

@@ -18,10 +18,10 @@ from concal.calibration.moves.climb import climb
 from concal.calibration.moves.population import (
     draw_beta,
     mean_given_spread,
-    mixing_given_sigma,
     sigma_given_items,
     spread_given_mean,
 )
+from concal.calibration.moves.strata import mixing_rates
 
 KINDS = ["plain", "pooled", "guided", "equal"]
 LANE = 3
@@ -99,10 +99,11 @@ def test_population_of_a_group_is_drawn_from_its_conditional(kind):
         expected = conditional.logpdf(sigma[block]) - conditional.logpdf(own)
         np.testing.assert_allclose(difference(data, with_group(at, k, sigma=sigma), at), expected, atol=1e-8)
 
-        shape, rate = mixing_given_sigma(g, s)
+        rates = mixing_rates(layout.families[k], [np.linalg.inv(by_lane(s.sigma[free[:, None], free]))])
         mixing = at.groups[k].sd_mixing.copy()
         mixing[free] *= rng.uniform(0.7, 1.5, free.size)
-        conditional = stats.invgamma(shape, scale=rate[LANE])
+        assert {shape for _, shape in rates} == {(priors.NU + free.size) / 2}
+        conditional = stats.invgamma(rates[0][1], scale=np.concatenate([rate[LANE] for rate, _ in rates]))
         expected = (conditional.logpdf(mixing[free]) - conditional.logpdf(at.groups[k].sd_mixing[free])).sum()
         np.testing.assert_allclose(difference(data, with_group(at, k, sd_mixing=mixing), at), expected, atol=1e-8)
 

@@ -1,8 +1,11 @@
 """Population steps against their conditional distributions, worked out plainly."""
 
+from types import SimpleNamespace
+
 import numpy as np
 from programme import simulate_period
 
+from concal.calibration.family import Family
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import lay_out
 from concal.calibration.moves.correlation import CorrelationMove, z_from_correlation
@@ -14,7 +17,7 @@ from concal.calibration.moves.population import (
 )
 from concal.calibration.moves.sigma import log_density, pack, unpack
 from concal.calibration.moves.units import UnitSteps
-from concal.calibration.priors import NU, correlation_of_z
+from concal.calibration.priors import NU, correlation_of_z, log_sigma_alone
 from concal.calibration.standardise import standardise
 from concal.calibration.state import initial_state
 from concal.calibration.workers import Workers
@@ -88,8 +91,11 @@ def test_log_cholesky_coordinates_round_trip_and_jacobian():
     rng = np.random.default_rng(5)
     half = rng.standard_normal((LANES, 3, 3))
     sigma = half @ np.swapaxes(half, 1, 2) + np.eye(3)
-    phi, mixing = pack(sigma), np.ones((LANES, 3))
-    back, log_prior = unpack(phi, 3), log_density(phi, np.linalg.inv(sigma), mixing)
+    phi = pack(sigma)
+    scale = np.array([1.0, 0.3, 2.0])
+    group = SimpleNamespace(free=np.arange(3), model=SimpleNamespace(prior=SimpleNamespace(sd=tuple(scale))))
+    family = Family((0,), (group,))
+    back, log_prior = unpack(phi, 3), log_density(family, [phi], [np.linalg.inv(sigma)])
     np.testing.assert_allclose(back, sigma, rtol=1e-10)
     rows, cols = np.tril_indices(3)
     eps = 1e-6
@@ -102,7 +108,7 @@ def test_log_cholesky_coordinates_round_trip_and_jacobian():
             difference = unpack(up, 3)[lane] - unpack(down, 3)[lane]
             J[:, k] = difference[rows, cols] / (2 * eps)
         _, log_det = np.linalg.slogdet(sigma[lane])
-        density = -0.5 * (NU + 6) * log_det - NU * np.trace(np.linalg.inv(sigma[lane]))
+        density = log_sigma_alone(log_det, np.diag(np.linalg.inv(sigma[lane])), scale)
         want = density + np.linalg.slogdet(J)[1] - 3 * np.log(2.0)  # the constant 2^p of d Sigma / d L
         np.testing.assert_allclose(log_prior[lane], want, rtol=1e-5)
 

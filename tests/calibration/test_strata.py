@@ -8,7 +8,8 @@ from scipy import stats
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import lay_out
 from concal.calibration.matrices import by_lane
-from concal.calibration.moves.sigma import FamilyProposal, pack_family, unpack, unpack_family
+from concal.calibration.moves.scaling import Scaling
+from concal.calibration.moves.sigma import FamilyProposal, family_rows, pack_family, unpack, unpack_family
 from concal.calibration.moves.strata import draw_family, steps_of, unit_rate
 from concal.calibration.period import calibrate_period
 from concal.calibration.priors import NU, unit_power
@@ -110,7 +111,59 @@ def test_a_proposed_sigma_is_weighed_by_its_prior():
         expected += log_volume(family, new, lane) - log_volume(family, phi, lane)
         for g, old, now in zip(family.groups, old_sigmas, sigmas, strict=True):
             expected -= 0.5 * g.n_items * (np.linalg.slogdet(now)[1] - np.linalg.slogdet(old)[1])
+        # the scales are integrated out: their conditional given Sigma leaves the density
+        expected += log_scales(family, states, lane, old_sigmas) - log_scales(family, states, lane, sigmas)
         assert whole.log_ratio[lane] == pytest.approx(expected, abs=1e-5)
+
+
+def test_one_spread_of_the_strata_is_scaled():
+    """Rows of all strata: the head's scales every stratum's d and log a, the others one step of one stratum."""
+    _, layout, state, _, _ = mixed()
+    rng = np.random.default_rng(3)
+    family, states = settled(layout, state, rng), state.groups
+    phi = pack_family(family, states)
+    assert np.concatenate(family_rows(family)).tolist() == list(range(phi.shape[1]))
+    scaling = Scaling(family_rows(family))
+    places = [(0, 0), (0, 1), (1, 2), (2, 2), (2, 3), (2, 4)]  # stratum and coordinate of every row
+    assert len(scaling.rows) == len(places) == family.n_spread
+    for row, (k, c) in enumerate(places):
+        scaling.length[:] = np.where(np.arange(len(places)) == row, 0.5, 1e-12)
+        new, jacobian = scaling.propose(phi, rng)
+        delta = new[:, scaling.rows[row][-1]] - phi[:, scaling.rows[row][-1]]
+        for m, (values, was) in enumerate(zip(unpack_family(family, new), states, strict=True)):
+            p = family.groups[m].free.size
+            scaled = (np.arange(p) == c) & (row < 2 or m == k)
+            factor = np.where(scaled, np.exp(delta)[:, None], 1.0)
+            expected = factor[:, :, None] * by_lane(was.sigma) * factor[:, None, :]
+            np.testing.assert_allclose(unpack(values, p), expected, rtol=1e-9)
+        gap = 1e-6
+        J = np.empty((phi.shape[1], phi.shape[1]))
+        for i in range(phi.shape[1]):
+            up, down = phi.copy(), phi.copy()
+            up[:, i] += gap
+            down[:, i] -= gap
+            ends = []
+            for value in (up, down):
+                value[:, scaling.rows[row][:-1]] *= np.exp(delta)[:, None]
+                value[:, scaling.rows[row][-1]] += delta
+                ends.append(value[0])
+            J[:, i] = (ends[0] - ends[1]) / (2 * gap)
+        assert jacobian[0] == pytest.approx(np.linalg.slogdet(J)[1], abs=1e-6)
+
+
+def log_scales(family, states, lane, sigmas):
+    """Log density of the half-t scales given (S, G_K, S_K), from their conditionals."""
+    S = sigmas[0][:2, :2]
+    information, value = np.diag(np.linalg.inv(S)).copy(), 0.0
+    for g, s, sigma in zip(family.groups, states, sigmas, strict=True):
+        q, scale = sigma.shape[0] - 2, np.array(g.model.prior.sd)
+        G = sigma[2:, :2] @ np.linalg.inv(S)
+        P = np.linalg.inv(sigma[2:, 2:] - G @ S @ G.T)
+        information += np.diag(G.T @ P @ G)
+        own = stats.invgamma((NU + 2 + q) / 2, scale=NU * np.diag(P) + scale[2:] ** -2.0)
+        value += own.logpdf(s.sd_mixing[2:, lane]).sum()
+    head = stats.invgamma((NU + family.n_spread) / 2, scale=NU * information + scale[:2] ** -2.0)
+    return value + head.logpdf(states[0].sd_mixing[:2, lane]).sum()
 
 
 def test_a_change_of_unit_is_weighed_by_the_prior():

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "calibrate"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "calibration"))
 
 from programme import simulate_period
 

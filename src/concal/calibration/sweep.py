@@ -7,7 +7,6 @@ import numpy as np
 from concal.calibration.layout import Layout
 from concal.calibration.moments import MomentSums
 from concal.calibration.moves.beta import BetaMove
-from concal.calibration.moves.carrying import LARGE_EVERY
 from concal.calibration.moves.correlation import CorrelationMove
 from concal.calibration.moves.expansion import expand
 from concal.calibration.moves.link import draw_links
@@ -32,7 +31,7 @@ class Sweep:
     def __init__(self, layout: Layout, tau: float, seed: int, workers: Workers) -> None:
         self.layout, self.tau, self.seed = layout, tau, seed
         self.units = UnitSteps(layout, seed, workers)
-        self.sigma = SigmaMove(layout, every=LARGE_EVERY)
+        self.sigma = SigmaMove(layout)
         self.beta = BetaMove(layout)
         self.correlation = CorrelationMove(layout)
 
@@ -51,6 +50,8 @@ class Sweep:
         """Learn anew what moves propose from; until then they go on with what they have."""
         for reference in (*self.sigma.references.values(), *self.beta.references, self.correlation.reference):
             reference.forget()
+        for scaling in self.sigma.scalings.values():
+            scaling.forget()
         for sketch in (*self.sigma.sketches, self.correlation.sketch):
             sketch.forget()
 

@@ -1,9 +1,10 @@
 """Factors from draws alone: the equations solved one item at a time, and draws whose spread comes near to zero."""
 
 import numpy as np
+import pytest
 
 from concal import metric
-from concal.consensus.factors.by_parts import solve_by_parts
+from concal.consensus.factors.by_parts import counting_draws, in_phi, solve_by_parts
 from concal.consensus.factors.gaussians import slopes_of_xi
 
 
@@ -16,7 +17,7 @@ def equations_of_one_item(phi, g, mean, moved, weights):
         W = weights[s] @ to_xi / draws
         c = phi[:, s] - mean
         for k in range(1 + p):
-            test = 1.0 if k == 0 else c[k - 1]
+            test = 1.0 if k == 0 else c[k - 1] * draws / (draws - 1)
             for a in range(p):
                 row = k * p + a
                 for b in range(p):  # W (E l - Q c + g) test
@@ -47,6 +48,29 @@ def test_the_equations_are_those_written_down():
         np.testing.assert_allclose(Q[j], want_Q, rtol=1e-8, atol=1e-10)
 
 
+@pytest.mark.parametrize("draws", [20, 60])
+def test_equal_weights_give_sample_covariances(draws):
+    """Q = S^-1 + S^-1 Cov(phi, g), S with n - 1 below: what the correction for few draws is made for."""
+    rng = np.random.default_rng(3)
+    n, p = 4, 2
+    phi = np.array([0.2, 1.0])[None, :, None] + 0.3 * rng.normal(size=(n, p, draws))
+    g = -2.0 * phi + rng.normal(size=phi.shape)
+    mean = phi.mean(axis=2)
+    _, Q = solve_by_parts(phi, g, mean, np.zeros((n, p, p)), np.eye(p)[None].repeat(draws, axis=0))
+    for j in range(n):
+        both = np.cov(np.concatenate([phi[j], g[j]]))
+        want = np.linalg.inv(both[:p, :p]) @ (np.eye(p) + both[:p, p:])
+        np.testing.assert_allclose(Q[j], want.T, rtol=1e-8)
+
+
+def test_draws_that_count():
+    weights = np.zeros((100, 2, 2))
+    weights[:, 0, 0] = 1.0
+    weights[:10, 1, 1] = 3.0  # the other draws leave the second coordinate no freedom
+    np.testing.assert_allclose(counting_draws(weights), [100.0, 10.0])
+    np.testing.assert_allclose(in_phi(np.array([100.0, 10.0, 40.0])), [10.0, 10.0, 40.0])
+
+
 def test_draws_in_which_an_item_has_no_freedom_do_not_decide():
     """Priors N(m, v) of the last coordinate with v from 1e-6 to .3, draw by draw: the likelihood comes back.
 
@@ -68,7 +92,7 @@ def test_draws_in_which_an_item_has_no_freedom_do_not_decide():
     noise = np.linalg.solve(np.linalg.cholesky(total).transpose(0, 2, 1), rng.normal(size=(n, draws, p, 1)))[..., 0]
     phi = (conditional + noise).transpose(0, 2, 1)
     g = -np.einsum("sab,jbs->jas", prior, phi - mean[:, :, None])
-    own, still = phi.mean(axis=2), np.zeros((n, p, p))
+    still = np.zeros((n, p, p))
     typical = np.linalg.inv(K @ np.mean([np.cov(phi[j]) for j in range(n)], axis=0) @ K.T)
     se = np.sqrt(np.diag(np.linalg.inv(Q)))
 
@@ -78,7 +102,6 @@ def test_draws_in_which_an_item_has_no_freedom_do_not_decide():
         return np.sqrt((((at - centre) / se) ** 2).mean(axis=0)), found
 
     weighted, found = off(np.linalg.inv(typical + omega))
-    assert own.shape == (n, p)
     assert weighted.max() < 0.3
     np.testing.assert_allclose(np.median(np.diagonal(found, axis1=1, axis2=2), axis=0), np.diag(Q), rtol=0.2)
     plain, _ = off(np.eye(p)[None].repeat(draws, axis=0))

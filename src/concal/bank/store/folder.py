@@ -11,7 +11,6 @@ from typing import Any, Protocol
 
 import polars as pl
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from concal.bank.store.manifest import FileEntry
 from concal.bank.store.parquet import Part, read_bytes, read_frame, read_table, write_bytes, write_frame, write_parquet
@@ -87,10 +86,6 @@ class FolderReader:
         """Plain data."""
         content: dict[str, Any] = _decode(json.loads(read_bytes(self.store, self.entry(key))))
         return content
-
-    def parquet(self, key: str) -> pq.ParquetFile:
-        """A whole file, verified, to be decoded piece by piece."""
-        return pq.ParquetFile(pa.BufferReader(read_bytes(self.store, self.entry(key))))
 
     def part(self, key: str) -> Part:
         """A file of which only some rows are needed."""

@@ -196,6 +196,21 @@ class Part:
             return b""
         return store.read(entry, start, entry.bytes - start, entry.footer_sha256)
 
+    def _read_row_group(self, group: int) -> bytes:
+        """A row group's bytes; the file's first ones, which no hash covers, come with the first and are compared."""
+        store, entry, digest = self._store, self._entry, self._hashes[group]
+        start, end = self._span(group)
+        if group:
+            return store.read(entry, start, end - start, digest)
+        if store.cache is not None and (kept := store.cache.get(digest)) is not None:
+            return kept
+        data = store.read(entry, 0, end)
+        if data[:start] != _MAGIC:
+            raise BankError(damaged(entry, "it does not begin as a Parquet file"))
+        if store.cache is not None and sha256(data[start:]) == digest:
+            store.cache.put(digest, data[start:])
+        return data[start:]
+
     def _span(self, group: int) -> tuple[int, int]:
         """First byte of a row group and of the next."""
         return self._first(group), self._first(group + 1) if group + 1 < self.n_row_groups else self._start
@@ -212,17 +227,12 @@ class Part:
     def read(self, groups: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table:
         """Row groups by number, verified by their hashes."""
         file = _Sparse(self._footer, self._start)
-        if 0 in groups:  # the bytes before the first row group, which no hash of a part covers
-            with file_errors(self._entry):
-                if self._store.read(self._entry, 0, len(_MAGIC), sha256(_MAGIC)) != _MAGIC:
-                    raise BankError(damaged(self._entry, "it does not begin as a Parquet file"))
         for group in groups:
-            start, end = self._span(group)
             with file_errors(self._entry):
-                data = self._store.read(self._entry, start, end - start, self._hashes[group])
+                data = self._read_row_group(group)
             if sha256(data) != self._hashes[group]:
                 raise BankError(damaged(self._entry, f"row group {group} does not match"))
-            file.pieces[start] = data
+            file.pieces[self._span(group)[0]] = data
         reader = pq.ParquetFile(pa.PythonFile(file, mode="r"), metadata=self._metadata)
         return reader.read_row_groups(list(groups), columns=columns and list(columns), use_threads=False)
 

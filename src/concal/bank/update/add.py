@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from dataclasses import replace as changed
-from functools import partial
 from typing import Any
 
 import polars as pl
@@ -86,15 +85,15 @@ def add(
             new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
             if not accept_unconverged:
                 refuse_unconverged(new.calibration, used.calibration)
-        clear_shards = partial(run.clear, data, used, seed) if isinstance(run, ShardedRun) else None
+        shards_of = run.identities(data, used, seed) if isinstance(run, ShardedRun) else []
         said = checked.warnings, checked.tables
         del checked, data, kept  # linking and combining need the memory, not the responses
         update = _commit(store, head, new, seen, spec, replace, reason, clock, *said, links=links)
     except BaseException:
         shelf.release()
         raise
-    if clear_shards is not None:
-        clear_shards()
+    if isinstance(run, ShardedRun):
+        run.clear(period, shards_of)
     TravellingCheckpoint(store, shelf.folder).clear()
     shelf.clear()
     return update

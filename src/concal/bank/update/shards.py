@@ -8,7 +8,7 @@ that there were shards, but for the engine's name.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -78,7 +78,8 @@ class ShardedRun:
     ) -> Calibration:
         """Draws of the period on its own metric."""
         n, alone = spec.calibration.shards, _changed(spec, 1)
-        parts, seeds, shelves = self._deal(data, spec, seed)
+        parts, seeds = self._deal(data, spec, seed)
+        shelves = [Shelf(self.store, data.period, name) for name in self.identities(data, spec, seed)]
         try:
             calibrate = self._here if self.cluster is None else self._elsewhere
             files = calibrate(parts, alone, seeds, shelves, resume)
@@ -90,18 +91,23 @@ class ShardedRun:
             for shelf in shelves:
                 shelf.release()
 
-    def clear(self, data: PeriodData, spec: Spec, seed: int) -> None:
+    def clear(self, period: str, identities: Sequence[str]) -> None:
         """The period is committed: nobody needs its shards any more."""
-        for shelf in self._deal(data, spec, seed)[2]:
+        for identity in identities:
+            shelf = Shelf(self.store, period, identity)
             TravellingCheckpoint(self.store, shelf.folder).clear()
             shelf.clear()
 
-    def _deal(self, data: PeriodData, spec: Spec, seed: int) -> tuple[list[PeriodData], list[int], list[Shelf]]:
-        """Data, seed and shelf of every shard."""
-        n, alone = spec.calibration.shards, _changed(spec, 1)
-        parts, seeds = deal(data, n), [shard_seed(seed, k, n) for k in range(n)]
-        identities = [fingerprint(part, alone, s, self.run) for part, s in zip(parts, seeds, strict=True)]
-        return parts, seeds, [Shelf(self.store, data.period, identity) for identity in identities]
+    def identities(self, data: PeriodData, spec: Spec, seed: int) -> list[str]:
+        """Of every shard: what its shelf is named by."""
+        parts, seeds = self._deal(data, spec, seed)
+        alone = _changed(spec, 1)
+        return [fingerprint(part, alone, s, self.run) for part, s in zip(parts, seeds, strict=True)]
+
+    def _deal(self, data: PeriodData, spec: Spec, seed: int) -> tuple[list[PeriodData], list[int]]:
+        """Data and seed of every shard."""
+        n = spec.calibration.shards
+        return deal(data, n), [shard_seed(seed, k, n) for k in range(n)]
 
     def _here(
         self, parts: list[PeriodData], spec: Spec, seeds: list[int], shelves: list[Shelf], resume: bool

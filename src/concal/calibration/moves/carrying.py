@@ -25,18 +25,9 @@ from concal.calibration.saving import Saved, SavedFields
 
 Array = npt.NDArray[np.float64]
 TARGET_ACCEPTANCE = 0.35
-LEARN_EVERY = 40
+LEARN_EVERY = 30  # twice in a warm-up, and the steps then adapt to what was learned
 TAIL_DF = 4.0
 SMALL = 300  # units: few say least about what governs them, and carrying them costs next to nothing
-LARGE_EVERY = 2
-"""A calibration carries many units along in every second sweep only, once the warm-up has learned how: each time all
-their responses are read again. 2,300 items and 600,000 responses needed as many sweeps to their targets, each a seventh
-cheaper; so did 2,000 items half of which have six responses."""
-
-
-def in_turn(units: int, sweep: int, every: int, *, adapting: bool) -> bool:
-    """Whether so many units are carried along in this sweep."""
-    return adapting or units < SMALL or sweep % every == 0
 
 
 class Reference(SavedFields):

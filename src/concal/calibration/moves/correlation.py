@@ -11,7 +11,7 @@ from concal.calibration import kernels
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout
 from concal.calibration.matrices import by_lane, inverse, lanes_last
-from concal.calibration.moves.carrying import LARGE_EVERY, LEARN_EVERY, Reference, Sketch, in_turn
+from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.priors import correlation_of_z
 from concal.calibration.saving import Saved, load_parts, save_parts
@@ -20,6 +20,9 @@ from concal.calibration.state import State
 Array = npt.NDArray[np.float64]
 LARGEST_Z = 12.0  # Fisher's z of a correlation of 1 - 8e-11
 CORRELATION_STEPS = 4
+CARRIED_EVERY = 2
+"""Examinees are carried along in every second sweep once the warm-up has learned how: it reads all responses again, and
+no run was seen in which the correlation was the last to meet its target."""
 
 
 @dataclass
@@ -42,11 +45,10 @@ class CorrelationMove:
         self.sketch = Sketch(layout.n_persons if self.active else 0, D)
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
-        """One move of R; while adapting also learn."""
+        """One move of R, when it is its turn; while adapting also learn."""
         if not self.active:
             return
-        now = in_turn(self.layout.n_persons, state.sweep, LARGE_EVERY, adapting=adapting)
-        if self.reference.ready and now:
+        if self.reference.ready and (adapting or state.sweep % CARRIED_EVERY == 0):
             yes = self._decide(state, steps, self.propose(state, steps, rng), rng)
             if adapting:
                 self.reference.adapt(yes)

@@ -21,12 +21,6 @@ from concal.calibration.state import GroupState, State, pinned
 Array = npt.NDArray[np.float64]
 
 
-def draw_group(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generator) -> None:
-    """Draw (beta, Sigma, the half-t scales) of a group given its items."""
-    draw_beta(g, s, tau, rng)
-    draw_sigma(g, s, rng)
-
-
 def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generator) -> None:
     r"""Beta given items and Sigma, and its conditional mean.
 
@@ -61,11 +55,8 @@ def regress(
 
 
 def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:
-    """Sigma given items and beta, then the half-t scales: IW(df, psi), then inverse gamma(shape, rate)."""
+    """Sigma given items, beta and the half-t scales: IW(df, psi)."""
     s.sigma = among(g, inverse_wishart(*sigma_given_items(g, s), rng))
-    shape, rate = mixing_given_sigma(g, s)
-    s.sd_mixing = s.sd_mixing.copy()
-    s.sd_mixing[g.free] = (rate / rng.standard_gamma(shape, size=rate.shape)).T
 
 
 def sigma_given_items(g: GroupLayout, s: GroupState) -> tuple[float, Array]:
@@ -73,13 +64,6 @@ def sigma_given_items(g: GroupLayout, s: GroupState) -> tuple[float, Array]:
     residual = by_lane((s.xi - s.mean)[:, g.free])
     psi = np.swapaxes(residual, 1, 2) @ residual + 2.0 * NU * _diagonal(1.0 / s.sd_mixing[g.free].T)
     return NU + g.free.size - 1.0 + g.n_items, psi
-
-
-def mixing_given_sigma(g: GroupLayout, s: GroupState) -> tuple[float, Array]:
-    """Shape and rates (LANES, q) of the half-t scales' conditional."""
-    A, block = np.array(g.model.prior.sd)[g.free], by_lane(s.sigma[g.free[:, None], g.free])
-    rate = NU * np.diagonal(np.linalg.inv(block), axis1=1, axis2=2) + 1.0 / A**2
-    return (NU + g.free.size) / 2.0, rate
 
 
 def among(g: GroupLayout, block: Array) -> Array:

@@ -1,13 +1,19 @@
 r"""Moves of Sigma with all items of the group carried along (`concal.calibration.moves.carrying`).
 
+The half-t scales a are integrated out while Sigma moves, and drawn anew afterwards: given them a spread near zero could
+hardly grow (1/a follows the spread within half a logarithm), and it took hundreds of sweeps to come back from there.
+
+Groups of few items also move along one spread at a time (`concal.calibration.moves.scaling`).
+
 Few coordinates allow large steps: beta is left to its Gibbs step (moving it along as well halved the effective draws of
 Sigma where half of the items had six responses and ten features).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,42 +23,55 @@ from concal.calibration.family import Family
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import by_lane, inverse, lower
-from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch, in_turn
+from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch
 from concal.calibration.moves.population import among
+from concal.calibration.moves.scaling import Scaling, packed_rows
+from concal.calibration.moves.strata import draw_mixing, mixing_rates
 from concal.calibration.moves.units import UnitSteps, accumulators
 from concal.calibration.saving import Part, Saved, load_parts, save_parts
 from concal.calibration.state import GroupState, State, pin
 
 Array = npt.NDArray[np.float64]
 LARGEST_LOG_SD = 12.0
-SMALL_GROUP_MOVES = 2
+
+
+class Proposer(Protocol):
+    """Where a new Sigma comes from: steps around a reference, or along one spread (`Scaling`)."""
+
+    def propose(self, phi: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+        """New phi (LANES, size) and its part of the log Metropolis ratio: proposal densities, or a Jacobian."""
+
+    def adapt(self, yes: npt.NDArray[np.bool_]) -> None:
+        """Learn from what was accepted."""
 
 
 class SigmaMove:
     """Moves Sigma of every group with its items; what it learned in warm-up is part of it.
 
     Strata of a group share the head of their Sigma, and a reference: they move together. Families are told by the group
-    that leads them. Large groups move in every `every`-th sweep once the warm-up is over.
+    that leads them.
     """
 
-    def __init__(self, layout: Layout, every: int = 1) -> None:
-        self.layout, self.every = layout, every
+    def __init__(self, layout: Layout) -> None:
+        self.layout = layout
         self.families = {family.lead: family for family in layout.families}
         self.references = {lead: Reference(packed_size(family)) for lead, family in self.families.items()}
+        self.scalings = {lead: Scaling(family_rows(family)) for lead, family in self.families.items()}
         self.sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
 
     def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
-        """Move the groups whose turn it is; while adapting also learn."""
+        """Move every group; while adapting also learn."""
         free = [k for k, f in self.families.items() if f.groups[0].guide is None]  # guided items do not follow Sigma
-        size = {k: sum(g.n_items for g in self.families[k].groups) for k in free}
-        now = [k for k in free if in_turn(size[k], state.sweep, self.every, adapting=adapting)]
-        ready = [k for k in now if self.references[k].ready]
-        small = [k for k in ready if size[k] < SMALL]
-        for moving in (ready, *[small] * (SMALL_GROUP_MOVES - 1)):
+        ready = [k for k in free if self.references[k].ready]
+        few = [k for k in ready if sum(g.n_items for g in self.families[k].groups) < SMALL]
+        small = {k: self.scalings[k] for k in few}
+        for moving in ({k: self.references[k] for k in ready}, small):
             for k, new in self.propose(moving, state, steps, rng).items():
                 yes = self._decide(k, new, state, steps, rng)
                 if adapting:
-                    self.references[k].adapt(yes)
+                    moving[k].adapt(yes)
+        for k in ready:
+            draw_mixing(self.families[k], [state.groups[m] for m in self.families[k].members], rng)
         if adapting:
             for k in free:
                 self._remember(self.families[k], state, steps)
@@ -84,13 +103,13 @@ class SigmaMove:
         sketch.forget()
 
     def propose(
-        self, moving: list[int], state: State, steps: UnitSteps, rng: np.random.Generator
+        self, moving: Mapping[int, Proposer], state: State, steps: UnitSteps, rng: np.random.Generator
     ) -> dict[int, FamilyProposal]:
         """New Sigmas for each of the families `moving`, their items carried along side by side on the threads."""
         groups, states = self.layout.groups, state.groups
         found = {
-            k: FamilyProposal(f, [states[m] for m in f.members], self.references[k], rng)
-            for k, f in ((k, self.families[k]) for k in moving)
+            k: FamilyProposal(f, [states[m] for m in f.members], proposer, rng)
+            for k, f, proposer in ((k, self.families[k], proposer) for k, proposer in moving.items())
         }
         proposals = {m: new for k in moving for m, new in zip(self.families[k].members, found[k].groups, strict=True)}
         tasks = [(k, chunk) for k in proposals for chunk in groups[k].item_chunks]
@@ -142,7 +161,8 @@ class SigmaMove:
 
     def _parts(self) -> dict[str, Part]:
         references: dict[str, Part] = {f"reference{k}": r for k, r in self.references.items()}
-        return references | {f"sketch{k}": s for k, s in enumerate(self.sketches)}
+        scalings: dict[str, Part] = {f"scaling{k}": s for k, s in self.scalings.items()}
+        return references | scalings | {f"sketch{k}": s for k, s in enumerate(self.sketches)}
 
 
 class SigmaProposal:
@@ -159,10 +179,10 @@ class FamilyProposal:
     """Proposed Sigmas of all strata of a group, the items carried along, and the log acceptance ratio (LANES,)."""
 
     def __init__(
-        self, family: Family, states: Sequence[GroupState], reference: Reference, rng: np.random.Generator
+        self, family: Family, states: Sequence[GroupState], proposer: Proposer, rng: np.random.Generator
     ) -> None:
         phi = pack_family(family, states)
-        new_phi, ratio = reference.propose(phi, rng)
+        new_phi, ratio = proposer.propose(phi, rng)
         diagonals = [_lower(g.free.size)[2] for g in family.groups]
         new = unpack_family(family, new_phi)
         largest = [np.abs(values[:, d]).max(axis=1) for values, d in zip(new, diagonals, strict=True)]
@@ -172,22 +192,12 @@ class FamilyProposal:
             new = unpack_family(family, new_phi)
         old = unpack_family(family, phi)
         self.groups = [SigmaProposal(g, s, to) for g, s, to in zip(family.groups, states, new, strict=True)]
-        for g, s, own, was, to, d in zip(family.groups, states, self.groups, old, new, diagonals, strict=True):
-            mixing = s.sd_mixing[g.free].T
-            ratio = ratio + log_density(to, own_block(g, own.precision), mixing)
-            ratio = ratio - log_density(was, own_block(g, own.old_precision), mixing)
-            # log|Sigma| / 2 per item
-            ratio = ratio - g.n_items * (to[:, d] - was[:, d]).sum(axis=1)
-        if len(states) > 1:  # every stratum counted the prior of what they share
-            change = _head_density(family, states[0], new_phi) - _head_density(family, states[0], phi)
-            ratio = ratio - (len(states) - 1) * change
+        inverses = [own_block(g, own.precision) for g, own in zip(family.groups, self.groups, strict=True)]
+        old_inverses = [own_block(g, own.old_precision) for g, own in zip(family.groups, self.groups, strict=True)]
+        ratio = ratio + log_density(family, new, inverses) - log_density(family, old, old_inverses)
+        for g, was, to, d in zip(family.groups, old, new, diagonals, strict=True):
+            ratio = ratio - g.n_items * (to[:, d] - was[:, d]).sum(axis=1)  # log|Sigma| / 2 per item
         self.log_ratio = ratio
-
-
-def _head_density(family: Family, s: GroupState, phi: Array) -> Array:
-    """Log prior density of the head's log-Cholesky coordinates alone."""
-    own = np.ascontiguousarray(phi[:, : _head_size(family)])
-    return log_density(own, np.linalg.inv(unpack(own, family.head.size)), s.sd_mixing[family.head].T)
 
 
 def _head_size(family: Family) -> int:
@@ -198,6 +208,16 @@ def packed_size(family: Family) -> int:
     """Length of `pack_family`."""
     head = _head_size(family)
     return head + sum(g.free.size * (g.free.size + 1) // 2 - head for g in family.groups)
+
+
+def family_rows(family: Family) -> list[npt.NDArray[np.intp]]:
+    """Places of every spread's row in `pack_family`: the head's, then every stratum's own."""
+    h, at = family.head.size, _head_size(family)
+    rows = packed_rows(h)
+    for g in family.groups:
+        own = packed_rows(g.free.size, h, at)
+        rows, at = rows + own, at + sum(row.size for row in own)
+    return rows
 
 
 def pack_family(family: Family, states: Sequence[GroupState]) -> Array:
@@ -240,13 +260,27 @@ def unpack(phi: Array, p: int) -> Array:
     return L @ np.swapaxes(L, 1, 2)
 
 
-def log_density(phi: Array, inverse: npt.NDArray[np.floating], sd_mixing: Array) -> Array:
-    """Log prior density of phi (up to a constant), given Sigma^-1 and the half-t scales."""
-    p = sd_mixing.shape[1]
+def log_density(family: Family, phi: Sequence[Array], inverses: Sequence[npt.NDArray[np.floating]]) -> Array:
+    r"""Log prior density of the strata's log-Cholesky coordinates, the half-t scales integrated out (LANES,).
+
+    `phi` and `inverses` (Sigma^-1, lane by lane) are the strata's. What they share (the head) counts once, and all of
+    them inform its scales: with r the rates of `concal.calibration.moves.strata.mixing_rates`,
+    :math:`\int p(\Sigma \mid a)\,p(a)\,da \propto |\Sigma|^{-(\nu + 2p)/2} \prod_k r_k^{-(\nu + p)/2}`.
+    """
+    total = sum((_log_powers(own) for own in phi), np.zeros(LANES))
+    if len(phi) > 1:
+        total = total - (len(phi) - 1) * _log_powers(np.ascontiguousarray(phi[0][:, : _head_size(family)]))
+    for rate, shape in mixing_rates(family, inverses):
+        total = total - shape * np.log(rate).sum(axis=1)
+    return np.asarray(total)
+
+
+def _log_powers(phi: Array) -> Array:
+    """Volume d Sigma / d phi and the power of |Sigma| in its prior."""
+    p = int(np.sqrt(2 * phi.shape[1]))
     log_diagonal = phi[:, _lower(p)[2]]
-    volume = ((p - np.arange(p) + 1.0) * log_diagonal).sum(axis=1)  # d Sigma / d phi
-    diagonal = np.diagonal(inverse, axis1=1, axis2=2)
-    return volume + priors.log_sigma(2.0 * log_diagonal.sum(axis=1), diagonal.T, sd_mixing.T)
+    volume = ((p - np.arange(p) + 1.0) * log_diagonal).sum(axis=1)
+    return np.asarray(volume - (priors.NU + 2 * p) * log_diagonal.sum(axis=1))
 
 
 @cache

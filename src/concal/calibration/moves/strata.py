@@ -26,7 +26,7 @@ from concal.calibration.family import HEAD, Family
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout
 from concal.calibration.matrices import by_lane, inverse
-from concal.calibration.moves.population import among, draw_group, inverse_wishart, regress
+from concal.calibration.moves.population import among, draw_beta, draw_sigma, inverse_wishart, regress
 from concal.calibration.priors import NU
 from concal.calibration.state import GroupState
 
@@ -36,10 +36,12 @@ Array = npt.NDArray[np.float64]
 def draw_family(family: Family, states: Sequence[GroupState], tau: float, rng: np.random.Generator) -> None:
     """Draw (beta, Sigma, the half-t scales) of the strata given their items; `states` are the members'."""
     if len(family.members) == 1:
-        draw_group(family.groups[0], states[0], tau, rng)
-        return
-    _draw_betas(family, states, tau, rng)
-    _draw_sigmas(family, states, rng)
+        draw_beta(family.groups[0], states[0], tau, rng)
+        draw_sigma(family.groups[0], states[0], rng)
+    else:
+        _draw_betas(family, states, tau, rng)
+        _draw_sigmas(family, states, rng)
+    draw_mixing(family, states, rng)
 
 
 class Steps(NamedTuple):
@@ -66,6 +68,40 @@ def shared_information(family: Family, states: Sequence[GroupState]) -> Array:
         steps = steps_of(family, g, s)
         total = total + np.swapaxes(steps.G, 1, 2) @ np.linalg.solve(steps.sigma, steps.G)
     return total
+
+
+def mixing_rates(family: Family, inverses: Sequence[npt.NDArray[np.floating]]) -> list[tuple[Array, float]]:
+    """Rates (LANES, q) and shape of the half-t scales' conditionals: the head's, then every stratum's own steps'.
+
+    `inverses` are the strata's Sigma^-1 over the items' own coordinates, lane by lane (LANES, p, p).
+    """
+    h = family.head.size
+    diagonals = [np.diagonal(inverse, axis1=1, axis2=2) for inverse in inverses]
+    information = sum((diagonal[:, :h] for diagonal in diagonals[1:]), diagonals[0][:, :h])
+    if len(inverses) > 1:  # each has the head's own precision in it
+        S = np.linalg.inv(np.linalg.inv(inverses[0])[:, :h, :h])
+        information = information - (len(inverses) - 1) * np.diagonal(S, axis1=1, axis2=2)
+    found = [(_rate(family.groups[0], family.head, information), (NU + family.n_spread) / 2.0)]
+    for g, diagonal in zip(family.groups, diagonals, strict=True):
+        found.append((_rate(g, g.free[h:], diagonal[:, h:]), (NU + g.free.size) / 2.0))
+    return found
+
+
+def _rate(g: GroupLayout, at: npt.NDArray[np.intp], information: Array) -> Array:
+    return np.asarray(NU * information + 1.0 / np.array(g.model.prior.sd)[at] ** 2)
+
+
+def draw_mixing(family: Family, states: Sequence[GroupState], rng: np.random.Generator) -> None:
+    """Draw the half-t scales of the strata given their Sigma."""
+    inverses = [
+        np.linalg.inv(by_lane(s.sigma[g.free[:, None], g.free])) for g, s in zip(family.groups, states, strict=True)
+    ]
+    (shared, *steps) = [
+        (rate / rng.standard_gamma(shape, size=rate.shape)).T for rate, shape in mixing_rates(family, inverses)
+    ]
+    for g, s, own in zip(family.groups, states, steps, strict=True):
+        s.sd_mixing = s.sd_mixing.copy()
+        s.sd_mixing[family.head], s.sd_mixing[g.free[family.head.size :]] = shared, own
 
 
 def unit_rate(family: Family, states: Sequence[GroupState]) -> Array:
@@ -116,31 +152,23 @@ def _log_marginal(
 
 
 def _draw_sigmas(family: Family, states: Sequence[GroupState], rng: np.random.Generator) -> None:
-    """S of all items, (G, S_K) of every stratum, then the half-t scales."""
+    """S of all items, (G, S_K) of every stratum."""
     head = family.head
     n_head, n = head.size, sum(g.n_items for g in family.groups)
     prior = 2.0 * NU * _diagonal(1.0 / states[0].sd_mixing[head].T)
     residuals = [by_lane(s.xi - s.mean) for s in states]
     scatter = sum((np.swapaxes(r[:, :, head], 1, 2) @ r[:, :, head] for r in residuals), prior)
     S = inverse_wishart(NU + n_head - 1.0 + n, scatter, rng)
-    information = np.diagonal(np.linalg.inv(S), axis1=1, axis2=2).copy()
     for g, s, r in zip(family.groups, states, residuals, strict=True):
         at = g.free[g.free >= HEAD]
         block = np.zeros((LANES, g.free.size, g.free.size))
         block[:, :n_head, :n_head] = S
-        s.sd_mixing = s.sd_mixing.copy()
         if at.size:
             G, own = _draw_steps(r[:, :, head], r[:, :, at], prior, s.sd_mixing[at].T, rng)
             block[:, n_head:, :n_head] = G @ S
             block[:, :n_head, n_head:] = np.swapaxes(G @ S, 1, 2)
             block[:, n_head:, n_head:] = own + G @ S @ np.swapaxes(G, 1, 2)
-            precision = np.linalg.inv(own)
-            information += np.einsum("lqa,lqr,lra->la", G, precision, G)
-            s.sd_mixing[at] = _draw_scales(g, at, np.diagonal(precision, axis1=1, axis2=2), g.free.size, rng).T
         s.sigma = among(g, block)
-    shared = _draw_scales(family.groups[0], head, information, family.n_spread, rng)
-    for s in states:
-        s.sd_mixing[head] = shared.T
 
 
 def _draw_steps(h: Array, e: Array, prior: Array, mixing: Array, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -155,13 +183,6 @@ def _draw_steps(h: Array, e: Array, prior: Array, mixing: Array, rng: np.random.
     noise = np.linalg.cholesky(sigma) @ rng.standard_normal((LANES, q, n_head))
     # M = C C': rows of noise C^-1 have covariance M^-1
     return centre + noise @ np.linalg.inv(np.linalg.cholesky(M)), sigma
-
-
-def _draw_scales(
-    g: GroupLayout, at: npt.NDArray[np.intp], information: Array, p: int, rng: np.random.Generator
-) -> Array:
-    rate = NU * information + 1.0 / np.array(g.model.prior.sd)[at] ** 2
-    return np.asarray(rate / rng.standard_gamma((NU + p) / 2.0, size=rate.shape))
 
 
 def _diagonal(values: Array) -> Array:

@@ -58,7 +58,7 @@ def _group_factors(
             tables |= {"dQ": np.where(seen[:, None, None], dQ, 0.0), "dh": np.where(seen[:, None], dh, 0.0)}
     else:
         ess, centre = effective_draws(group, group.n_draws, warnings), phi.mean
-        Q, gradient = from_draws(group, phi, covariance.mean(axis=0), ess, C)
+        Q, gradient = from_draws(group, phi, covariance.mean(axis=0), ess, C, warnings)
     Q, h = finish(Q, gradient, centre, with_own_spread(group.model, population.sigma), seen)
     return GroupFactors(
         name=group.name,

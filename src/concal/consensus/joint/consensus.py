@@ -248,7 +248,8 @@ def _joint_draws(
     """
     found = {}
     for k, (name, group) in enumerate(groups.items()):
-        kept, draws.xi[k] = draws.xi[k], draws.xi[k][:0]
+        kept = draws.xi[k]
+        draws.xi[k] = np.empty((0, *kept.shape[1:]), np.float32)
         out = np.empty((kept.shape[0], len(group.item_ids), kept.shape[2]), np.float32)
         out[:, tables[k].rows] = kept
         rest = np.flatnonzero(group.n_periods == 0)
