@@ -15,7 +15,7 @@ from concal.calibration.result import Calibration
 from concal.calibration.sampler import WARMUP
 from concal.calibration.sweep import NEWTON_START
 from concal.cli import main
-from concal.errors import ConvergenceError
+from concal.errors import ConvergenceError, DataWarning
 from concal.report.sections.items import flags
 from concal.report.view import View
 from concal.spec import Spec
@@ -95,6 +95,8 @@ def test_accepted_it_is_marked_everywhere(bank: Bank, tmp_path: Path, capsys: py
     with pytest.raises(SystemExit):
         main(["export", str(bank.path), "--to", str(tmp_path / "mirt.csv"), "--format", "mirt"])
     assert f"{len(answered)} items not converged in some period" in capsys.readouterr().err
+    with pytest.warns(DataWarning, match=r"answered items had not converged in some period: 'v02'"):
+        bank.score(responses_table("Q2", 2))
     with pytest.raises(SystemExit):
         main(["items", str(bank.path), "v03"])
     assert "unconverged" in capsys.readouterr().out

@@ -29,7 +29,8 @@ def scoring_bank(version: Contents, *, joint: bool) -> ScoringBank:
     consensus = version.consensus(joint=joint)
     spec = version.spec
     items = ScoringItems.of(consensus, spec.consensus.seed, version.max_scores())
-    return ScoringBank(items, period_abilities(version, consensus, joint=joint), spec, split_items(version))
+    abilities = period_abilities(version, consensus, joint=joint)
+    return ScoringBank(items, abilities, spec, split_items(version), version.unconverged())
 
 
 def split_items(version: Contents) -> SplitItems:

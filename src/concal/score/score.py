@@ -11,7 +11,7 @@ import polars as pl
 
 from concal.calibration.workers import Workers, available_cores
 from concal.data.read import Table
-from concal.errors import DataError
+from concal.errors import DataError, counted, first_few
 from concal.score.covariates import covariate_matrix
 from concal.score.estimate import Estimator, Level, Method
 from concal.score.items import ScoringItems
@@ -45,17 +45,31 @@ class ScoringBank:
     spec : Spec
     split : SplitItems
         Which items ids mean that were split.
+    unconverged : mapping of item id to periods
+        Items whose chains had not converged, with the periods in which they had not.
     """
 
     items: ScoringItems
     abilities: Abilities
     spec: Spec
     split: SplitItems = field(default_factory=SplitItems)
+    unconverged: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def reporting(self) -> Mapping[str, ReportedScore]:
         """How theta becomes a reported score."""
         return self.spec.reporting
+
+    def doubts(self, people: Examinees) -> tuple[str, ...]:
+        """What is to be said about the items these examinees answered."""
+        if not self.unconverged:
+            return ()
+        answered = [self.items.item_ids[j] for j in np.unique(people.answered.item)]
+        found = [item for item in answered if item in self.unconverged]
+        if not found:
+            return ()
+        said = f"{counted(len(found), 'answered item')} had not converged in some period: {first_few(found)}"
+        return (f"{said}; their scores may change when the period is calibrated longer",)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import polars as pl
@@ -77,7 +77,7 @@ class ScoreRequest:
 
     def read(self, bank: ScoringBank, responses: Table) -> Examinees:
         """Read and check a response table."""
-        return read_examinees(
+        people = read_examinees(
             responses,
             bank.items,
             bank.spec,
@@ -87,6 +87,7 @@ class ScoreRequest:
             split=bank.split,
             period=self.period,
         )
+        return replace(people, warnings=people.warnings + bank.doubts(people))
 
     def make(self, bank: ScoringBank, people: Examinees) -> pl.DataFrame:
         """Scores or plausible values of some examinees."""
@@ -142,7 +143,7 @@ def _in_pieces(
             out.write(request.make(bank, people if len(files) == 1 and people else request.read(bank, file)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return out.rows, tuple(warnings)
+    return out.rows, tuple(dict.fromkeys(warnings))  # what several pieces say is said once
 
 
 def _spread(responses: Path, columns: list[str], folder: Path, piece: int) -> list[Path]:

@@ -131,6 +131,14 @@ class Contents:
 
     # what was stored with the periods
 
+    def unconverged(self) -> dict[str, str]:
+        """Items whose chains had not converged, with the periods in which they had not."""
+        found: dict[str, list[str]] = {}
+        for period in self.period_names:
+            for item in self._periods.unconverged(period):
+                found.setdefault(item, []).append(period)
+        return {item: ", ".join(periods) for item, periods in found.items()}
+
     def max_scores(self) -> dict[str, float]:
         """What scores of items are out of, where an item table said so; the newest one counts."""
         found: dict[str, float] = {}

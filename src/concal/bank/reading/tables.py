@@ -42,14 +42,6 @@ class Tables(Contents):
             return wide_items([])
         return wide_items(self.consensus(joint=False).groups.values(), self.unconverged())
 
-    def unconverged(self) -> dict[str, str]:
-        """Items whose chains had not converged, with the periods in which they had not."""
-        found: dict[str, list[str]] = {}
-        for period in self.period_names:
-            for item in self._periods.unconverged(period):
-                found.setdefault(item, []).append(period)
-        return {item: ", ".join(periods) for item, periods in found.items()}
-
     def periods(self) -> pl.DataFrame:
         """One row per period."""
         return period_table(self._snapshot)
