@@ -234,7 +234,7 @@ class ConsensusSpec(_Section):
 
 
 class ReportedScore(_Section):
-    """How theta becomes a reported score: slope * theta + intercept, held within bounds, rounded."""
+    """How theta becomes a reported score: slope * theta + intercept, rounded, then held within bounds."""
 
     slope: float = Field(default=1.0, description="Reported points per unit of theta.")
     intercept: float = Field(default=0.0, description="Reported score at theta = 0.")

@@ -263,7 +263,7 @@ def combine(
     reason: ReasonOption = "",
     as_json: JsonOption = False,
 ) -> None:
-    """Combine the stored periods again under other options, which stay for later updates. No draw is sampled again.
+    """Combine the stored periods again under other options, which stay for later updates; none is calibrated again.
 
     Example: concal combine bank --method joint --no-robust-links
     """
@@ -284,7 +284,7 @@ def combine(
 def rereference(
     bank: BankArgument, period: PeriodArgument, reason: ReasonOption = "", as_json: JsonOption = False
 ) -> None:
-    """Put the bank on another period's metric: everything is mapped, nothing is refitted.
+    """Put the bank on another period's metric: all periods are linked to it and combined, none is calibrated again.
 
     Example: concal rereference bank 2026Q3
     """

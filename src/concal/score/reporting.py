@@ -1,4 +1,4 @@
-"""From theta to the scores people are told: a linear transformation, bounds, rounding."""
+"""From theta to the scores people are told: a linear transformation, rounding, bounds."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def reported_scores(
 ) -> dict[str, Array]:
     r"""Columns score_NAME and se_score_NAME.
 
-    With w the weights of the dimensions, :math:`slope \cdot w'\theta + intercept`, held within the bounds and rounded;
-    its SE is :math:`slope \sqrt{w' C w}`, before bounds and rounding. Not a number where theta is not finite.
+    With w the weights of the dimensions, :math:`slope \cdot w'\theta + intercept`, rounded and then held within the
+    bounds; its SE is :math:`slope \sqrt{w' C w}`, before rounding and bounds. Not a number where theta is not finite.
     """
     columns = {}
     for name, rule in reporting.items():
