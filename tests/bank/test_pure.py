@@ -152,6 +152,25 @@ def test_other_dimensions_are_refused_before_calibrating(bank: Bank) -> None:
         add(bank, "Q3", 4, spec=Spec.parse(content), calibrator=never)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"model": "3pl"}, r"'vocabulary': 3pl on 'reading', but period 'Q1' has 2pl on 'reading'"),
+        ({"model": "1pl"}, r"2pl with equal slopes on 'reading', but period 'Q1' has 2pl on"),
+    ],
+)
+def test_another_model_of_a_group_is_refused_before_calibrating(bank: Bank, change: Any, said: str) -> None:
+    groups = {name: g.model_dump() for name, g in bank.spec.groups.items()}
+    spec = changed(bank.spec, "groups", vocabulary={**groups["vocabulary"], "slopes": None, **change})
+
+    def never(*_: Any, **__: Any) -> Any:
+        raise AssertionError
+
+    with pytest.raises(SpecError, match=said):
+        add(bank, "Q3", 4, spec=spec, calibrator=never)
+    assert bank.refresh().version == 2
+
+
 # coding and unanswered items
 
 

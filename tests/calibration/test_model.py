@@ -99,7 +99,7 @@ def test_population_of_a_group_is_drawn_from_its_conditional(kind):
         expected = conditional.logpdf(sigma[block]) - conditional.logpdf(own)
         np.testing.assert_allclose(difference(data, with_group(at, k, sigma=sigma), at), expected, atol=1e-8)
 
-        rates = mixing_rates(layout.families[k], [np.linalg.inv(by_lane(s.sigma[free[:, None], free]))])
+        rates = mixing_rates(layout.families[k], [np.linalg.cholesky(by_lane(s.sigma[free[:, None], free]))])
         mixing = at.groups[k].sd_mixing.copy()
         mixing[free] *= rng.uniform(0.7, 1.5, free.size)
         assert {shape for _, shape in rates} == {(priors.NU + free.size) / 2}

@@ -69,6 +69,12 @@ class ResponseModel(ABC):
         return (1,) if self.slopes == "equal" else ()
 
     @property
+    def kind(self) -> str:
+        """The model in words, without its number of categories: what a group keeps for good."""
+        equal = [name for name in ("slopes", "steps") if getattr(self, name, "free") == "equal"]
+        return f"{self.name} with equal {' and '.join(equal)}" if equal else self.name
+
+    @property
     @abstractmethod
     def max_score(self) -> float:
         """Largest score an item can give; expected scores are divided by it."""

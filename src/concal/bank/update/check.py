@@ -15,12 +15,12 @@ from concal.bank.tables.responses import read_persons
 from concal.bank.update.acts import NOTHING, Adjustment
 from concal.bank.update.coding import merge_codings, used_coding
 from concal.bank.update.new_period import NewPeriod
-from concal.bank.update.periods import Periods
+from concal.bank.update.periods import GroupModel, Periods
 from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.read import Table, read_responses
-from concal.errors import BankError, ConcalError, DataError, counted, first_few
-from concal.names import check_safe_name
+from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
+from concal.names import check_safe_name, split_stratum
 from concal.spec import Spec
 
 
@@ -146,9 +146,30 @@ def check_data(
         if whole_plan or len(names) < 2:
             raise
         result = checked(names)
+    models = {name: others.models(name) for name in others} | {name: _models(data) for name, data in coming.items()}
+    refuse_other_models(result, models)
     earlier_tables = [(name, others.calibrated(name)) for name in others]
     refuse_moved(result, [*earlier_tables, *((name, _items_of(data)) for name, data in coming.items())], by)
     return result
+
+
+def refuse_other_models(found: CheckedPeriod, earlier: Mapping[str, Mapping[str, GroupModel]]) -> None:
+    """Groups that an earlier period has with another response model or on another dimension."""
+    now = _models(found)
+    for period, models in earlier.items():
+        for group in now:
+            if group in models and models[group] != now[group]:
+                was, here = models[group], now[group]
+                raise SpecError(
+                    f"group {group!r}: {here.kind} on {here.dimension!r}, but period {period!r} has {was.kind} on "
+                    f"{was.dimension!r}; a group keeps its response model: give the new task type a group of its own"
+                )
+
+
+def _models(found: CheckedPeriod) -> dict[str, GroupModel]:
+    """Model and dimension of a checked period's groups."""
+    groups = found.data.groups.items()
+    return {split_stratum(name)[0]: GroupModel(g.model.kind, g.dimension) for name, g in groups}
 
 
 def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame]], by: Adjustment) -> None:

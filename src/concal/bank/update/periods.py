@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.bank.store.codec import decode_model
 from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import PeriodEntry, Snapshot
@@ -29,8 +30,16 @@ from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
 from concal.linking.anchors import Source, period_source
 from concal.linking.result import Link
+from concal.names import split_stratum
 
 _CONTENT = ("draws", "population", "calibration", "factors")
+
+
+class GroupModel(NamedTuple):
+    """What a group keeps for good: its response model in words, and its dimension."""
+
+    kind: str
+    dimension: str
 
 
 @dataclass(frozen=True)
@@ -123,6 +132,12 @@ class Periods:
     def calibrated(self, period: str) -> pl.DataFrame:
         """item_id, group, dimension, n_responses and converged of the items of its calibration."""
         return adjust_table(self.reader(period).frame("answered"), self.adjustment(period))
+
+    def models(self, period: str) -> dict[str, GroupModel]:
+        """Response model and dimension of its groups; strata of one have the same."""
+        groups = self.reader(period).json("calibration")["groups"]
+        found = {split_stratum(name)[0]: content["plain"] for name, content in groups.items()}
+        return {name: GroupModel(decode_model(g["model"]).kind, g["dimension"]) for name, g in found.items()}
 
     def unconverged(self, period: str) -> list[str]:
         """Items whose chains did not agree in the period: all of them where the period itself has not converged."""

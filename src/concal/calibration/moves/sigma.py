@@ -169,7 +169,7 @@ class SigmaProposal:
     """A proposed Sigma of one group for every lane, with room for its items."""
 
     def __init__(self, g: GroupLayout, s: GroupState, phi: Array) -> None:
-        self.sigma = among(g, unpack(phi, g.free.size))
+        self.sigma = among(g, unpack(phi))
         self.old_precision, self.precision = inverse(s.sigma), inverse(self.sigma)
         self.xi = np.empty_like(s.xi)
         self.ll = np.empty((g.n_items, LANES))
@@ -192,9 +192,7 @@ class FamilyProposal:
             new = unpack_family(family, new_phi)
         old = unpack_family(family, phi)
         self.groups = [SigmaProposal(g, s, to) for g, s, to in zip(family.groups, states, new, strict=True)]
-        inverses = [own_block(g, own.precision) for g, own in zip(family.groups, self.groups, strict=True)]
-        old_inverses = [own_block(g, own.old_precision) for g, own in zip(family.groups, self.groups, strict=True)]
-        ratio = ratio + log_density(family, new, inverses) - log_density(family, old, old_inverses)
+        ratio = ratio + log_density(family, new) - log_density(family, old)
         for g, was, to, d in zip(family.groups, old, new, diagonals, strict=True):
             ratio = ratio - g.n_items * (to[:, d] - was[:, d]).sum(axis=1)  # log|Sigma| / 2 per item
         self.log_ratio = ratio
@@ -250,34 +248,46 @@ def pack(sigma: Array) -> Array:
     return values
 
 
-def unpack(phi: Array, p: int) -> Array:
+def unpack(phi: Array) -> Array:
     """Sigma from its log-Cholesky coordinates."""
+    L = root_of(phi)
+    return np.asarray(L @ np.swapaxes(L, 1, 2))
+
+
+def root_of(phi: Array) -> Array:
+    """The Cholesky factor of Sigma from its log-Cholesky coordinates, (LANES, p, p)."""
+    p = _order(phi)
     rows, cols, diagonal = _lower(p)
     values = phi.copy()
     values[:, diagonal] = np.exp(values[:, diagonal])
-    L = np.zeros((LANES, p, p))
+    L = np.zeros((phi.shape[0], p, p))
     L[:, rows, cols] = values
-    return L @ np.swapaxes(L, 1, 2)
+    return L
 
 
-def log_density(family: Family, phi: Sequence[Array], inverses: Sequence[npt.NDArray[np.floating]]) -> Array:
+def _order(phi: Array) -> int:
+    """Of a matrix whose lower triangle is packed so."""
+    return int(np.sqrt(2 * phi.shape[1]))
+
+
+def log_density(family: Family, phi: Sequence[Array]) -> Array:
     r"""Log prior density of the strata's log-Cholesky coordinates, the half-t scales integrated out (LANES,).
 
-    `phi` and `inverses` (Sigma^-1, lane by lane) are the strata's. What they share (the head) counts once, and all of
-    them inform its scales: with r the rates of `concal.calibration.moves.strata.mixing_rates`,
+    What the strata share (the head) counts once, and all of them inform its scales: with r the rates of
+    `concal.calibration.moves.strata.mixing_rates`,
     :math:`\int p(\Sigma \mid a)\,p(a)\,da \propto |\Sigma|^{-(\nu + 2p)/2} \prod_k r_k^{-(\nu + p)/2}`.
     """
     total = sum((_log_powers(own) for own in phi), np.zeros(LANES))
     if len(phi) > 1:
         total = total - (len(phi) - 1) * _log_powers(np.ascontiguousarray(phi[0][:, : _head_size(family)]))
-    for rate, shape in mixing_rates(family, inverses):
+    for rate, shape in mixing_rates(family, [root_of(own) for own in phi]):
         total = total - shape * np.log(rate).sum(axis=1)
     return np.asarray(total)
 
 
 def _log_powers(phi: Array) -> Array:
     """Volume d Sigma / d phi and the power of |Sigma| in its prior."""
-    p = int(np.sqrt(2 * phi.shape[1]))
+    p = _order(phi)
     log_diagonal = phi[:, _lower(p)[2]]
     volume = ((p - np.arange(p) + 1.0) * log_diagonal).sum(axis=1)
     return np.asarray(volume - (priors.NU + 2 * p) * log_diagonal.sum(axis=1))

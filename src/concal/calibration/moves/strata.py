@@ -70,20 +70,21 @@ def shared_information(family: Family, states: Sequence[GroupState]) -> Array:
     return total
 
 
-def mixing_rates(family: Family, inverses: Sequence[npt.NDArray[np.floating]]) -> list[tuple[Array, float]]:
+def mixing_rates(family: Family, roots: Sequence[npt.NDArray[np.floating]]) -> list[tuple[Array, float]]:
     """Rates (LANES, q) and shape of the half-t scales' conditionals: the head's, then every stratum's own steps'.
 
-    `inverses` are the strata's Sigma^-1 over the items' own coordinates, lane by lane (LANES, p, p).
+    `roots` are Cholesky factors of the strata's Sigma over the items' own coordinates, lane by lane (LANES, p, p). The
+    diagonal of an inverse is a sum of squares of theirs: positive, however near to singular Sigma is.
     """
     h = family.head.size
-    diagonals = [np.diagonal(inverse, axis1=1, axis2=2) for inverse in inverses]
-    information = sum((diagonal[:, :h] for diagonal in diagonals[1:]), diagonals[0][:, :h])
-    if len(inverses) > 1:  # each has the head's own precision in it
-        S = np.linalg.inv(np.linalg.inv(inverses[0])[:, :h, :h])
-        information = information - (len(inverses) - 1) * np.diagonal(S, axis1=1, axis2=2)
+    squares = [np.linalg.inv(root) ** 2 for root in roots]
+    information = squares[0][:, :h, :h].sum(axis=1)  # the head's own precision, then what every stratum adds
+    for square in squares:
+        information = information + square[:, h:, :h].sum(axis=1)
     found = [(_rate(family.groups[0], family.head, information), (NU + family.n_spread) / 2.0)]
-    for g, diagonal in zip(family.groups, diagonals, strict=True):
-        found.append((_rate(g, g.free[h:], diagonal[:, h:]), (NU + g.free.size) / 2.0))
+    for g, square in zip(family.groups, squares, strict=True):
+        own = square[:, h:, h:].sum(axis=1)
+        found.append((_rate(g, g.free[h:], own), (NU + g.free.size) / 2.0))
     return found
 
 
@@ -93,15 +94,12 @@ def _rate(g: GroupLayout, at: npt.NDArray[np.intp], information: Array) -> Array
 
 def draw_mixing(family: Family, states: Sequence[GroupState], rng: np.random.Generator) -> None:
     """Draw the half-t scales of the strata given their Sigma."""
-    inverses = [
-        np.linalg.inv(by_lane(s.sigma[g.free[:, None], g.free])) for g, s in zip(family.groups, states, strict=True)
-    ]
-    (shared, *steps) = [
-        (rate / rng.standard_gamma(shape, size=rate.shape)).T for rate, shape in mixing_rates(family, inverses)
-    ]
-    for g, s, own in zip(family.groups, states, steps, strict=True):
+    own = [by_lane(s.sigma[g.free[:, None], g.free]) for g, s in zip(family.groups, states, strict=True)]
+    rates = mixing_rates(family, [np.linalg.cholesky(sigma) for sigma in own])
+    (shared, *steps) = [(rate / rng.standard_gamma(shape, size=rate.shape)).T for rate, shape in rates]
+    for g, s, drawn in zip(family.groups, states, steps, strict=True):
         s.sd_mixing = s.sd_mixing.copy()
-        s.sd_mixing[family.head], s.sd_mixing[g.free[family.head.size :]] = shared, own
+        s.sd_mixing[family.head], s.sd_mixing[g.free[family.head.size :]] = shared, drawn
 
 
 def unit_rate(family: Family, states: Sequence[GroupState]) -> Array:

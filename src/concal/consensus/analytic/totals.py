@@ -287,8 +287,8 @@ def check_fits(totals: Totals, placed: Placed) -> None:
                 "them in another; an item keeps its group (give it a new id if it changed)"
             )
         for form in totals.forms(name):
-            if form.dimension != group.dimension or form.model.name != group.model.name:
+            if form.dimension != group.dimension or form.model.kind != group.model.kind:
                 raise SpecError(
-                    f"period {placed.period!r}, group {name!r}: {group.model.name} on {group.dimension!r}, but earlier "
-                    f"periods have {form.model.name} on {form.dimension!r}; give the new task type a group of its own"
+                    f"period {placed.period!r}, group {name!r}: {group.model.kind} on {group.dimension!r}, but earlier "
+                    f"periods have {form.model.kind} on {form.dimension!r}; give the new task type a group of its own"
                 )
