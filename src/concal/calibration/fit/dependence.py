@@ -24,6 +24,7 @@ from concal.calibration.fit.pvalues import benjamini_hochberg
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+Floats = npt.NDArray[np.floating]
 COMMON = 50
 """Fewest examinees two items must share: below, only a correlation above .4 could be told from chance."""
 BLOCK = 64  # items at a time: bounds memory
@@ -33,10 +34,10 @@ KEPT = 200  # pairs of a period that are kept, those that stand out most
 class Residuals(NamedTuple):
     """Of responses: row of the item, examinee, standardised residual z, and b."""
 
-    item: Index
-    person: Index
-    z: Array
-    b: Array
+    item: npt.NDArray[np.integer]
+    person: npt.NDArray[np.integer]
+    z: Floats
+    b: Floats
 
 
 class Pairs(NamedTuple):
@@ -57,21 +58,16 @@ def dependent_pairs(found: Residuals, n_items: int, n_persons: int, *, common: i
     often = np.bincount(found.item, minlength=n_items) >= common
     row = np.cumsum(often) - 1
     here = often[found.item]
-    shape = (int(often.sum()), n_persons)
-    place = (row[found.item[here]], found.person[here])
-
-    def matrix(values: Array) -> sparse.csr_array:
-        return sparse.csr_array((values, place), shape=shape)
-
-    z, b = found.z[here], found.b[here]
-    parts = [matrix(values) for values in (np.ones(z.size), z, b, z**2)]
-    columns = [part.T.tocsr() for part in parts]
+    n_rows = int(often.sum())
+    place = row[found.item[here]], found.person[here]
+    parts, columns = _matrices(*place, found.z[here], found.b[here], (n_rows, n_persons))
     pieces = []
-    for lo in range(0, shape[0], BLOCK):
+    for lo in range(0, n_rows, BLOCK):
         n, zz, bb, square = (
-            (part[lo : lo + BLOCK] @ column).toarray() for part, column in zip(parts, columns, strict=True)
+            (part[lo : lo + BLOCK] @ column).toarray().astype(np.float64)
+            for part, column in zip(parts, columns, strict=True)
         )
-        ahead = np.arange(shape[0])[None, :] > np.arange(lo, lo + n.shape[0])[:, None]
+        ahead = np.arange(n_rows)[None, :] > np.arange(lo, lo + n.shape[0])[:, None]
         i, j = np.nonzero((n >= common) & ahead & (square > 0))
         total = zz[i, j] + bb[i, j]
         pieces.append((i + lo, j, n[i, j], total / n[i, j], total / np.sqrt(square[i, j])))
@@ -85,3 +81,21 @@ def dependent_pairs(found: Residuals, n_items: int, n_persons: int, *, common: i
     return Pairs(
         names[first[at]], names[second[at]], np.rint(n_common[at]).astype(np.int64), q3[at], t[at], p[at], q[at], p.size
     )
+
+
+def _matrices(
+    row: Index, person: npt.NDArray[np.integer], z: Floats, b: Floats, shape: tuple[int, int]
+) -> tuple[list[sparse.csr_array], list[sparse.csr_array]]:
+    """Ones, z, b and z^2 by item and examinee, and their transposes: single numbers, one set of places for all four.
+
+    Of a large period they are millions each, and double ones with places of their own were the most memory of its
+    calibration.
+    """
+    places = sparse.csr_array((np.arange(row.size, dtype=np.int32), (row, person)), shape=shape)
+    turned = places.T.tocsr()
+
+    def filled(at: sparse.csr_array, values: Floats) -> sparse.csr_array:
+        return sparse.csr_array((values[at.data].astype(np.float32, copy=False), at.indices, at.indptr), shape=at.shape)
+
+    every: list[Floats] = [np.ones(z.size, np.float32), z, b, z**2]
+    return [filled(places, values) for values in every], [filled(turned, values) for values in every]

@@ -74,12 +74,13 @@ def fit_period(
             groups.append(_group_frame(group, said, layout.populations))
         v = np.maximum(theta_sd[g.item_person, g.dim] ** 2, np.finfo(np.float64).tiny)
         known = ids.setdefault(g.dim, [])
-        at = Residuals(item + len(known), g.item_person.astype(np.intp), z, np.sqrt(np.maximum(sd**2 / v - 1.0, 0.0)))
+        b = np.sqrt(np.maximum(sd**2 / v - 1.0, 0.0)).astype(np.float32)
+        at = Residuals((item + len(known)).astype(np.int32), g.item_person, z.astype(np.float32), b)
         residuals.setdefault(g.dim, []).append(at)
         known.extend(group.item_ids)
     pairs, tested = [], 0
-    for dim, parts in residuals.items():
-        joined = Residuals(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    for dim in list(residuals):
+        joined = Residuals(*(np.concatenate(column) for column in zip(*residuals.pop(dim), strict=True)))
         frame, n = _pair_frame(joined, ids[dim], layout.dimensions[dim], layout.n_persons)
         pairs.append(frame)
         tested += n
