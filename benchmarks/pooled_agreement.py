@@ -71,13 +71,15 @@ def main() -> None:
     parser.add_argument("--prior", choices=("population", "bank"), default="population")
     parser.add_argument("--purify", choices=("paper", "score"), default="paper", help="rule for anchors")
     parser.add_argument("--draws", type=int, default=1000)
+    parser.add_argument("--max-sweeps", type=int, help="of a period; the pooled fit has twice as many")
     parser.add_argument("--csv", type=Path, help="also write the tables here")
     parser.add_argument("--keep", type=Path, metavar="DIR", help="write the programme and all compared pairs here")
     options = parser.parse_args()
     programme = simulate(options)
     if options.keep:
         programme.write(options.keep, overwrite=True)
-    spec = with_draws(programme.spec, options.draws)
+    limit = {} if options.max_sweeps is None else {"max_sweeps": options.max_sweeps}
+    spec = with_draws(programme.spec, options.draws, **limit)
     started = time.monotonic()
     data = check_all(programme.responses, programme.items, spec)
     reference = next(iter(data))
@@ -102,7 +104,8 @@ def main() -> None:
     for name, consensus in CONSENSUS.items():
         results[name] = combine(placed, spec=consensus)
         say(f"{name} combined", started)
-    pooled_spec = with_draws(programme.spec, 2 * options.draws, min_ess=0.8 * options.draws)
+    longer = {"min_ess": 0.8 * options.draws} | {name: 2 * value for name, value in limit.items()}
+    pooled_spec = with_draws(programme.spec, 2 * options.draws, **longer)
     pooled = calibrate_period(pool_periods(data, reference), pooled_spec, period="pooled", seed=options.seed + 100)
     say(f"pooled: {pooled.convergence.sweeps} sweeps", started)
     show(results, pooled, fits, programme.truth.items, reference, options)

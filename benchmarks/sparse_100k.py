@@ -72,6 +72,7 @@ trainer = IrtModelTrainer(config=config, data_path=path, dataset=Dataset.from_js
 trainer.train(device="cpu")
 best = trainer.best_params
 order = [int(best["item_ids"][k][1:]) for k in sorted(best["item_ids"])]
+print()  # the progress display has left its line open
 print(json.dumps({"items": [f"i{j}" for j in order], "d": list(best["diff"]), "note": "variational, 1,000 epochs"}))
 """
 PROGRAMS = {"concal": CONCAL, "mirt": MIRT, "theta-irt": THETA, "py-irt": PY_IRT}
@@ -153,7 +154,7 @@ def attempt(script: str, python: str, folder: Path, truth: np.ndarray, options: 
     if process.returncode or ended:
         last = [line for line in err.read().splitlines() if line.strip()][-1:] or [f"exit code {process.returncode}"]
         return f"failed ({ended or last[0][:200]}); {cost}"
-    said = json.loads(out.read().splitlines()[-1])
+    said = json.loads(next(line for line in reversed(out.read().splitlines()) if line.startswith("{")))
     order = [int(name[1:]) for name in said["items"]] if "items" in said else np.arange(truth.size)
     r = np.corrcoef(truth[order], said["d"])[0, 1]
     return f"done: r with true d {r:.4f} ({said['note']}); {cost}"
