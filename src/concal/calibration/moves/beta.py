@@ -25,11 +25,11 @@ from concal.calibration.state import GroupState, State, pin
 
 Array = npt.NDArray[np.float64]
 MOSTLY, HALF = 0.75, 0.5
-"""Share of the population in the items' precision, on average: where it is above the first in some coordinate, beta of
-all coordinates above the second moves with the items. Slopes of sparse 2pl items (six responses each) have .6 to .7,
-which Gibbs steps still manage: moving them cost a pass and saved no sweeps. In groups of few items, where the pass
-costs nothing and a spread near zero ties the items to beta, the second alone decides (20 gpcm items: 420 effective
-draws of log a's coefficients in 1,500 sweeps, 2,300 with it)."""
+"""Share of the population in the items' precision, on average: where it is above the first in some coordinate beyond d
+and log a, beta of all coordinates above the second moves with the items. Slopes alone are left to Gibbs steps. Those of
+sparse 2pl items (six responses each) have a share of .6 to .7, and moving them cost a pass and saved no sweeps; flat
+ones in adaptive tests have more, and with moves of their own chains went where all items of a rare category have no
+slope at all and did not come back for thousands of sweeps."""
 MOST_COEFFICIENTS = 24
 """One proposal for all; beyond it the intercepts alone move."""
 SMALL_GROUP_MOVES = 4
@@ -86,7 +86,7 @@ class BetaMove:
         if len(reference.history) % LEARN_EVERY:
             return
         share = prior_share(g, s, sketch)
-        hardly = g.n_items < SMALL or any(share[c] > MOSTLY for c in self.may[k])
+        hardly = any(share[c] > MOSTLY for c in self.may[k] if c >= HEAD)
         coordinates = [c for c in self.may[k] if hardly and share[c] > HALF]
         features = self.which[k].shape[0]
         self.which[k] = np.zeros_like(self.which[k])
