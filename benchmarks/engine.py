@@ -188,7 +188,7 @@ def timed(run: Callable[[], None], times: int) -> tuple[float, float]:
 def in_turns(runs: dict[str, Callable[[], None]], rounds: int, times: int = 4) -> dict[str, tuple[float, float]]:
     """Best wall and best CPU seconds of each, measured in turns so that load meets all alike.
 
-    Calls are even in number: examinees are carried along in every second sweep.
+    Calls are even in number: many examinees are carried along in every second sweep.
     """
     found: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
     for _ in range(rounds):

@@ -60,7 +60,6 @@ from concal.calibration import priors
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import lay_out
 from concal.calibration.matrices import by_lane, inverse, lanes_last
-from concal.calibration.moves import correlation
 from concal.calibration.moves.correlation import walk_correlation
 from concal.calibration.moves.expansion import _draw_log_scale, _draw_shift, _move
 from concal.calibration.moves.link import draw_links, prior_mean
@@ -81,7 +80,6 @@ ANCHOR = (0.3, 0.2)  # SDs of the outside observation of the anchor's d and log 
 GUIDE = 0.3  # SD of guided items' priors
 CATEGORIES = 4
 ITEMS, PERSONS, PER_PERSON = 24, 120, 12
-correlation.CARRIED_EVERY = 1  # every sweep alike, so that one backwards is the reverse of one forward
 LEARNING = 90  # sweeps of warm-up the frozen moves learn from
 K, REPEATS = 30, 4  # sweeps back and forth; times 8 chains: draws per data set
 TRACKED_ITEMS = 3

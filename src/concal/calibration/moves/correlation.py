@@ -20,9 +20,10 @@ from concal.calibration.state import State
 Array = npt.NDArray[np.float64]
 LARGEST_Z = 12.0  # Fisher's z of a correlation of 1 - 8e-11
 CORRELATION_STEPS = 4
-CARRIED_EVERY = 2
-"""Examinees are carried along in every second sweep once the warm-up has learned how: it reads all responses again, and
-no run was seen in which the correlation was the last to meet its target."""
+MANY, MANY_EVERY = 10_000, 2
+"""Many examinees are carried along in every second sweep only, once the warm-up has learned how: it reads all responses
+again, an eighth of a sweep, and their correlation was never the last to meet its target. With few examinees and flat
+items it can be."""
 
 
 @dataclass
@@ -48,7 +49,8 @@ class CorrelationMove:
         """One move of R, when it is its turn; while adapting also learn."""
         if not self.active:
             return
-        if self.reference.ready and (adapting or state.sweep % CARRIED_EVERY == 0):
+        every = MANY_EVERY if self.layout.n_persons >= MANY else 1
+        if self.reference.ready and (adapting or state.sweep % every == 0):
             yes = self._decide(state, steps, self.propose(state, steps, rng), rng)
             if adapting:
                 self.reference.adapt(yes)
