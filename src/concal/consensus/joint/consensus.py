@@ -77,9 +77,9 @@ def combine_jointly(
             f"{draws.min_ess:.0f} effective draws of links and population (aimed for: {TARGET_RHAT}, {TARGET_ESS:.0f})"
         )
     if suspects:
-        items = sum(t.rows.size for t in tables)
+        n_items = sum(t.rows.size for t in tables)
         warnings.append(
-            f"{suspects:,} of {items:,} items differ between periods and hardly count for the links (robust_links)"
+            f"{suspects:,} of {n_items:,} items differ between periods and hardly count for the links (robust_links)"
         )
     return Consensus(
         "joint",
