@@ -297,6 +297,19 @@ def test_thousands_of_histories() -> None:
     machine(Many, int(os.environ.get("CONCAL_HISTORIES", "1000")), 8)("runTest").runTest()
 
 
+def test_columns_of_the_formula_a_period_was_calibrated_under_are_kept(tmp_path: Path) -> None:
+    """A period of formula B in a bank that went back to A; afresh from its calibration items are predicted alike."""
+    machine = History()
+    try:
+        machine.create(formula="B", starts=[0])
+        machine.bank.retract("P0")
+        machine.add_while_another_writes("P3", 0, 0, "B", "add", "P0", 0, None, "A")
+        assert machine.bank.period_names == ("P0", "P3")
+        assert_same(machine.bank, rebuilt(machine.bank, tmp_path / "fresh"), 1e-9)
+    finally:
+        shutil.rmtree(machine.folder)
+
+
 def test_the_joint_method_too(tmp_path: Path) -> None:
     """The same periods reached in two ways give the same joint consensus."""
     bank = Bank.create(tmp_path / "bank", SPEC)

@@ -147,7 +147,7 @@ def new_period(
     calibration = read_calibration(reader, draws=False)
     writer = shelf.start("period")
     writer.frame("answered", _answered_items(calibration, spec))
-    writer.frame("items", _listed_items(calibration, spec, items))
+    writer.frame("items", _listed_items(calibration, spec, states, items))
     writer.json("coding", used_coding(states, {name: g.features for name, g in calibration.groups.items()}))
     writer.text("spec", "spec.toml", spec_bytes(spec))
     if persons is not None:
@@ -209,17 +209,19 @@ def _converged_items(calibration: Calibration, spec: Spec) -> npt.NDArray[np.boo
     return np.concatenate([good_items(group, spec.calibration) for group in calibration.groups.values()])
 
 
-def _listed_items(calibration: Calibration, spec: Spec, items: Table | None) -> pl.DataFrame:
+def _listed_items(calibration: Calibration, spec: Spec, states: Mapping[str, Any], items: Table | None) -> pl.DataFrame:
     """Items of the item table with what their scores are out of and the columns the formulas read.
 
-    Without a table, the calibrated items.
+    Those of the spec and those the period was calibrated under, which of an imported period may be others. Without a
+    table, the calibrated items.
     """
     if items is None:
         return _answered_items(calibration, spec).select("item_id", "group")
     found = Findings("items")
     table = read_items(items, spec, found)
     found.stop_if_bad()
-    named = {name for group in spec.groups.values() for name in parse_formula(group.features).columns} | {"max_score"}
+    formulas = {group.features for group in spec.groups.values()} | {s["formula"] for s in states.values() if s}
+    named = {name for formula in formulas for name in parse_formula(formula).columns} | {"max_score"}
     table = table.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
     kept = [c for c, kind in table.schema.items() if c in named and (kind in _PLAIN or kind.is_numeric())]
     return table.select("item_id", "group", *(c for c in kept if c not in ("item_id", "group")))
