@@ -28,7 +28,7 @@ def test_pairs_are_those_of_a_loop():
     assert got.tested == len(expected)
     assert 0 < got.tested < 36
     for k, pair in enumerate(zip(got.first, got.second, strict=True)):
-        np.testing.assert_allclose((got.n_common[k], got.q3[k], got.t[k]), expected[pair], rtol=2e-6)
+        np.testing.assert_allclose((got.n_common[k], got.q3[k], got.t[k]), expected[pair], rtol=1e-9)
     assert np.all(np.diff(got.p_value) >= 0)
     few = dependent_pairs(found, n_items, n_persons, common=1000)
     assert few.tested == few.first.size == 0

@@ -13,6 +13,7 @@ is about zero, and t about standard normal, for items that are independent given
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -59,21 +60,41 @@ def dependent_pairs(found: Residuals, n_items: int, n_persons: int, *, common: i
     row = np.cumsum(often) - 1
     here = often[found.item]
     n_rows = int(often.sum())
-    place = row[found.item[here]], found.person[here]
-    parts, columns = _matrices(*place, found.z[here], found.b[here], (n_rows, n_persons))
-    pieces = []
-    for lo in range(0, n_rows, BLOCK):
-        n, zz, bb, square = (
-            (part[lo : lo + BLOCK] @ column).toarray().astype(np.float64)
-            for part, column in zip(parts, columns, strict=True)
-        )
-        ahead = np.arange(n_rows)[None, :] > np.arange(lo, lo + n.shape[0])[:, None]
-        i, j = np.nonzero((n >= common) & ahead & (square > 0))
-        total = zz[i, j] + bb[i, j]
-        pieces.append((i + lo, j, n[i, j], total / n[i, j], total / np.sqrt(square[i, j])))
-    first, second, n_common, q3, t = (
-        (np.concatenate(column) for column in zip(*pieces, strict=True)) if pieces else (np.zeros(0, int),) * 5
+    places = sparse.csr_array(
+        (np.arange(int(here.sum()), dtype=np.int32), (row[found.item[here]], found.person[here])),
+        shape=(n_rows, n_persons),
     )
+    turned = places.T.tocsr()
+
+    def products(values: Array) -> Iterator[Array]:
+        """Sums over common examinees of products, some items with all: double, and one kind of value at a time.
+
+        Of a large period they are millions, and all four kinds at once were the most memory of its calibration.
+        """
+        left, right = (sparse.csr_array((values[m.data], m.indices, m.indptr), shape=m.shape) for m in (places, turned))
+        for lo in range(0, n_rows, BLOCK):
+            yield (left[lo : lo + BLOCK] @ right).toarray()
+
+    z, b = found.z[here].astype(np.float64), found.b[here].astype(np.float64)
+    enough = []
+    for lo, n in zip(range(0, n_rows, BLOCK), products(np.ones(z.size)), strict=True):
+        ahead = np.arange(n_rows)[None, :] > np.arange(lo, lo + n.shape[0])[:, None]
+        i, j = np.nonzero((n >= common) & ahead)
+        enough.append((lo, i, j, n[i, j]))
+
+    def picked(values: Array) -> Array:
+        """Of the pairs with enough common examinees."""
+        blocks = [block[i, j] for block, (_, i, j, _) in zip(products(values), enough, strict=True)]
+        return np.concatenate(blocks) if blocks else np.zeros(0)
+
+    total, square = picked(z) + picked(b), picked(z**2)
+    first, second, n_common = (
+        np.concatenate(column) if enough else np.zeros(0, int)
+        for column in ([lo + i for lo, i, _, _ in enough], [j for _, _, j, _ in enough], [n for *_, n in enough])
+    )
+    some = square > 0
+    first, second, n_common, total = first[some], second[some], n_common[some], total[some]
+    q3, t = np.asarray(total / n_common, np.float64), total / np.sqrt(square[some])
     p = 2.0 * norm.sf(np.abs(t))
     q = benjamini_hochberg(p)
     at = np.argsort(p, kind="stable")[:kept]
@@ -81,21 +102,3 @@ def dependent_pairs(found: Residuals, n_items: int, n_persons: int, *, common: i
     return Pairs(
         names[first[at]], names[second[at]], np.rint(n_common[at]).astype(np.int64), q3[at], t[at], p[at], q[at], p.size
     )
-
-
-def _matrices(
-    row: Index, person: npt.NDArray[np.integer], z: Floats, b: Floats, shape: tuple[int, int]
-) -> tuple[list[sparse.csr_array], list[sparse.csr_array]]:
-    """Ones, z, b and z^2 by item and examinee, and their transposes: single numbers, one set of places for all four.
-
-    Of a large period they are millions each, and double ones with places of their own were the most memory of its
-    calibration.
-    """
-    places = sparse.csr_array((np.arange(row.size, dtype=np.int32), (row, person)), shape=shape)
-    turned = places.T.tocsr()
-
-    def filled(at: sparse.csr_array, values: Floats) -> sparse.csr_array:
-        return sparse.csr_array((values[at.data].astype(np.float32, copy=False), at.indices, at.indptr), shape=at.shape)
-
-    every: list[Floats] = [np.ones(z.size, np.float32), z, b, z**2]
-    return [filled(places, values) for values in every], [filled(turned, values) for values in every]
