@@ -34,10 +34,25 @@ def draw_beta(k: int, p: int, tau: float, rng: np.random.Generator) -> Array:
     return rng.standard_normal((k, p)) / np.sqrt(tau)
 
 
+def log_sigma_power(log_det: npt.ArrayLike, p: int) -> Array:
+    """The power of |Sigma| in its prior, given a or not."""
+    return np.asarray(-0.5 * (NU + 2 * p) * np.asarray(log_det))
+
+
+def mixing_rate(information: Array, scale: Array) -> Array:
+    """Rate of a's conditional given Sigma (inverse gamma): what Sigma^-1 and the half-t scale A say of it."""
+    return np.asarray(NU * information + scale**-2.0)
+
+
+def mixing_shape(p: int) -> float:
+    """Shape of the same."""
+    return (NU + p) / 2.0
+
+
 def log_sigma(log_det: npt.ArrayLike, inverse_diagonal: Array, sd_mixing: Array) -> Array:
     """Log density of Sigma given a, from log|Sigma|, the diagonal of Sigma^-1 (p, ...) and a (p, ...)."""
     p = inverse_diagonal.shape[0]
-    return np.asarray(-0.5 * (NU + 2 * p) * np.asarray(log_det) - (NU / sd_mixing * inverse_diagonal).sum(axis=0))
+    return np.asarray(log_sigma_power(log_det, p) - (NU / sd_mixing * inverse_diagonal).sum(axis=0))
 
 
 def log_mixing(sd_mixing: Array, scale: Array) -> Array:
@@ -55,8 +70,8 @@ def log_sigma_alone(log_det: npt.ArrayLike, inverse_diagonal: Array, scale: Arra
     """
     p = inverse_diagonal.shape[0]
     A = scale.reshape(-1, *(1,) * (inverse_diagonal.ndim - 1))
-    bend = np.log(NU * inverse_diagonal + A**-2.0).sum(axis=0)
-    return np.asarray(-0.5 * (NU + 2 * p) * np.asarray(log_det) - 0.5 * (NU + p) * bend)
+    bend = np.log(mixing_rate(inverse_diagonal, A)).sum(axis=0)
+    return np.asarray(log_sigma_power(log_det, p) - mixing_shape(p) * bend)
 
 
 def draw_sigma(scale: Array, rng: np.random.Generator) -> tuple[Array, Array]:

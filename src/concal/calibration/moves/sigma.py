@@ -290,7 +290,7 @@ def _log_powers(phi: Array) -> Array:
     p = _order(phi)
     log_diagonal = phi[:, _lower(p)[2]]
     volume = ((p - np.arange(p) + 1.0) * log_diagonal).sum(axis=1)
-    return np.asarray(volume - (priors.NU + 2 * p) * log_diagonal.sum(axis=1))
+    return volume + priors.log_sigma_power(2.0 * log_diagonal.sum(axis=1), p)
 
 
 @cache

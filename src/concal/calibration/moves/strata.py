@@ -27,7 +27,7 @@ from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout
 from concal.calibration.matrices import by_lane, inverse
 from concal.calibration.moves.population import among, draw_beta, draw_sigma, inverse_wishart, regress
-from concal.calibration.priors import NU
+from concal.calibration.priors import NU, mixing_rate, mixing_shape
 from concal.calibration.state import GroupState
 
 Array = npt.NDArray[np.float64]
@@ -81,15 +81,15 @@ def mixing_rates(family: Family, roots: Sequence[npt.NDArray[np.floating]]) -> l
     information = squares[0][:, :h, :h].sum(axis=1)  # the head's own precision, then what every stratum adds
     for square in squares:
         information = information + square[:, h:, :h].sum(axis=1)
-    found = [(_rate(family.groups[0], family.head, information), (NU + family.n_spread) / 2.0)]
+    found = [(_rate(family.groups[0], family.head, information), mixing_shape(family.n_spread))]
     for g, square in zip(family.groups, squares, strict=True):
         own = square[:, h:, h:].sum(axis=1)
-        found.append((_rate(g, g.free[h:], own), (NU + g.free.size) / 2.0))
+        found.append((_rate(g, g.free[h:], own), mixing_shape(g.free.size)))
     return found
 
 
 def _rate(g: GroupLayout, at: npt.NDArray[np.intp], information: Array) -> Array:
-    return np.asarray(NU * information + 1.0 / np.array(g.model.prior.sd)[at] ** 2)
+    return mixing_rate(information, np.array(g.model.prior.sd)[at])
 
 
 def draw_mixing(family: Family, states: Sequence[GroupState], rng: np.random.Generator) -> None:
