@@ -10,7 +10,7 @@ its CPU time covers all of them and is shown without and with its warm-up.
 
 The model is written in JAX independently of the engine, with the engine's priors:
 
-.. math:: \beta \sim N(0, I/\tau), \quad
+.. math:: \beta \sim N(m e_0, I s^2/\tau), \quad
           p(\Sigma) \propto |\Sigma|^{-(\nu+2p)/2} \prod_k (\nu (\Sigma^{-1})_{kk} + 1/A_k^2)^{-(\nu+p)/2},
           \quad \nu = 2
 
@@ -44,7 +44,7 @@ from concal.calibration.diagnostics import diagnose
 from concal.calibration.period import calibrate_period
 from concal.calibration.priors import MU_VARIANCE, NU
 from concal.data.period import GroupData, Guide, PeriodData
-from concal.response import make_model, model_class
+from concal.response import PopulationPrior, make_model, model_class
 from concal.spec import CalibrationSpec, Spec
 
 CATEGORIES = 4
@@ -108,10 +108,12 @@ def log_sigma(L: Any, scales: Any) -> Any:
     return -0.5 * (NU + 2 * p) * log_det - 0.5 * (NU + p) * jnp.log(NU * diagonal + 1.0 / scales**2).sum()
 
 
-def population_items(X: Any, scales: Any, tau: float, centred: bool) -> Any:
+def population_items(X: Any, typical: PopulationPrior, tau: float, centred: bool) -> Any:
     """Items under a population of their own."""
+    scales = jnp.array(typical.sd)
     (n_items, k), p = X.shape, len(scales)
-    beta = numpyro.sample("beta", dist.Normal(0.0, tau**-0.5).expand([k, p]).to_event(2))
+    centre = jnp.zeros((k, p)).at[0].set(jnp.array(typical.mean))
+    beta = numpyro.sample("beta", dist.Normal(centre, tau**-0.5 * scales).to_event(2))
     # half-t and LKJ(1) give coordinates NUTS likes; the factor turns their density into the engine's
     sd = numpyro.sample("sd", dist.HalfCauchy(scales).to_event(1))
     L = sd[:, None] * numpyro.sample("L", dist.LKJCholesky(p, 1.0))
@@ -157,7 +159,7 @@ def irt(data: PeriodData, tau: float, centred: bool) -> None:
     """Items, population, abilities, responses of a one-dimensional period with one group."""
     (g,) = data.groups.values()
     if g.guide is None:
-        xi = population_items(jnp.array(g.X), jnp.array(g.model.prior.sd), tau, centred)
+        xi = population_items(jnp.array(g.X), g.model.prior, tau, centred)
     else:
         xi = guided_items(jnp.array(g.guide.mean), jnp.array(g.guide.covariance))
     theta = abilities(jnp.array(data.population), len(data.populations))

@@ -2,9 +2,9 @@ r"""Simulation-based calibration of the engine: what was simulated must look lik
 
 Usage: python benchmarks/sbc.py [MODEL ...] [--datasets 200] [--processes 2] [--seed 1] [--out FOLDER] [--quick]
 
-For every response model, data sets are drawn from the engine's own prior: beta ~ N(0, I / tau), Sigma from the
-half-t(2) mixture of inverse Wisharts, R uniform, theta ~ N(0, R), responses. The simulated values are then exactly one
-draw from the posterior of their data set, and their rank among the engine's draws is uniform.
+For every response model, data sets are drawn from the engine's own prior: beta around the model's typical item, Sigma
+from the half-t(2) mixture of inverse Wisharts, R uniform, theta ~ N(0, R), responses. The simulated values are then
+exactly one draw from the posterior of their data set, and their rank among the engine's draws is uniform.
 
 Comparing with draws of a whole run would need each to be independent of the others; with few items some variances mix
 slowly, and autocorrelated draws distort the histogram of a sampler that is right. So draws are made the way Besag and
@@ -15,8 +15,8 @@ however slowly a parameter mixes. What steps learn in warm-up is learned in a ru
 own start and then frozen, as always.
 
 The prior is the engine's (`concal.calibration.priors`) with its scales made narrow (tau, half-t scales and spread of
-means of populations below), and coordinates are counted from the model's prior centre, which engine and simulation add
-alike; otherwise many data sets would consist of items that everybody answers the same way. Nothing is rejected, and no
+means of populations below); otherwise many data sets would consist of items that everybody answers the same way.
+Nothing is rejected, and no
 coordinate is held (`ResponseModel.held` is an answer to data that leave one open; a narrow prior leaves none open).
 Probabilities and scores are written out here again, so that the engine is not compared with itself.
 
@@ -73,7 +73,7 @@ from concal.data.period import GroupData, Guide, PeriodData
 from concal.response import PopulationPrior, ResponseModel, make_model, model_class
 from concal.spec import CalibrationSpec
 
-TAU = 4.0
+TAU = 1.0
 SCALES = (0.5, 0.3, 0.3)  # half-t scales of d, log a, every further coordinate
 MEANS = 0.5  # SD of the means of further populations
 ANCHOR = (0.3, 0.2)  # SDs of the outside observation of the anchor's d and log a
@@ -180,26 +180,19 @@ def prior_scales(p: int) -> np.ndarray:
 
 
 def narrowed(name: str, anchor: bool = False) -> ResponseModel:
-    """The response model with the narrow prior, coordinates counted from its prior's centre, scores as kernels read."""
+    """The response model with the narrow prior, scores as kernels read."""
     cls = model_class(name)
     original = make_model(name, CATEGORIES if cls.polytomous else None)
-    centre = np.array(original.prior.mean)
-    zero = (0.0,) * centre.size
+    centre = original.prior.mean
 
     class Narrowed(cls):  # type: ignore[valid-type,misc]
-        prior = property(lambda self: PopulationPrior(zero, tuple(prior_scales(centre.size))))
+        prior = property(lambda self: PopulationPrior(centre, tuple(prior_scales(len(centre)))))
 
         def encode_score(self, score: np.ndarray) -> np.ndarray:
             return score
 
         def held(self, score: np.ndarray, n_items: int) -> dict[str, tuple[float, float]]:
             return {"d": (0.0, ANCHOR[0]), "log_a": (0.0, ANCHOR[1])} if anchor else {}
-
-        def kernel_parameters(self, xi: np.ndarray) -> np.ndarray:
-            return super().kernel_parameters(xi + centre)
-
-        def extras_jacobian(self, xi: np.ndarray) -> np.ndarray:
-            return super().extras_jacobian(xi + centre)
 
     made: ResponseModel = Narrowed(CATEGORIES) if cls.polytomous else Narrowed()
     return made
@@ -260,11 +253,12 @@ def own_metric(image: np.ndarray, link: np.ndarray) -> np.ndarray:
 
 
 def draw_items(
-    setting: Setting, k: int, X: np.ndarray, p: int, link: np.ndarray, rng: np.random.Generator
+    setting: Setting, k: int, X: np.ndarray, typical: PopulationPrior, link: np.ndarray, rng: np.random.Generator
 ) -> tuple[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Guide | None, np.ndarray]:
     """Items and population of group k from the prior, their guide if they have one, and the link."""
-    beta = priors.draw_beta(X.shape[1], p, TAU, rng)
-    sigma, mixing = priors.draw_sigma(prior_scales(p), rng)
+    p = len(typical.mean)
+    beta = priors.BetaPrior.of(typical, TAU).draw(X.shape[1], rng)
+    sigma, mixing = priors.draw_sigma(np.array(typical.sd), rng)
     guide = draw_guide(len(X), p, rng) if k in setting.guided else None
     if guide is None:
         xi = X @ beta + rng.standard_normal((len(X), p)) @ np.linalg.cholesky(sigma).T
@@ -300,13 +294,12 @@ def _simulate(setting: Setting, rng: np.random.Generator) -> tuple[PeriodData, T
         ones = np.ones(n_items)
         X = np.column_stack([ones, feature / feature.std()] if n_items > 1 else [ones])  # already standardised
         model = narrowed(name, anchor=k in setting.guided[:1])
-        centre = np.array(make_model(name, getattr(model, "categories", None)).prior.mean)
-        values, guide, link = draw_items(setting, k, X, centre.size, link, rng)
+        values, guide, link = draw_items(setting, k, X, model.prior, link, rng)
         each = min(PER_PERSON // (len(setting.groups) - bool(setting.guided)), n_items)
         item = meet(setting, population, n_items, each, rng).ravel().astype(np.int32)
         person = np.repeat(np.arange(PERSONS, dtype=np.int32), each)
         ability = theta[person, dimensions.index(dimension)]
-        score = simulate_scores(name, ability, (values[0] + centre)[item], rng)
+        score = simulate_scores(name, ability, values[0][item], rng)
         group = f"{name}-{k}"
         ids = tuple(f"{group}-{j}" for j in range(n_items))
         features = ("1", "x")[: X.shape[1]]

@@ -149,7 +149,10 @@ class CalibrationSpec(_Section):
     max_sweeps: int = Field(default=20_000, ge=100, description="Stop after this many sweeps a chain.")
     max_minutes: float | None = Field(default=None, gt=0, description="Stop after this long, converged or not.")
     tau: float = Field(
-        default=0.01, gt=0, description="Hyperprior precision: beta ~ N(0, I / tau) on standardised features."
+        default=0.1,
+        gt=0,
+        description="Precision of the coefficients' prior on standardised features, in units of the spread that items "
+        "of the response model typically have.",
     )
     shards: int = Field(
         default=1,

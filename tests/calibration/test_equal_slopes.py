@@ -56,7 +56,7 @@ def reference_posterior(right, steps=30_000, seed=1):
         by_pattern = patterns @ p1.T + (1 - patterns) @ p0.T
         value = counts @ np.log(np.exp(by_pattern) @ weight)
         value += -0.5 * (((d - mu) / np.exp(log_sd)) ** 2).sum() - ITEMS * log_sd
-        value += -0.5 * TAU * (mu**2 + log_a**2)
+        value += -0.5 * TAU * (mu**2 + (log_a / 0.3) ** 2)
         return value + priors.log_sigma_alone(2 * log_sd, np.exp(-2 * log_sd)[None], SCALE) + 2 * log_sd
 
     rng = np.random.default_rng(seed)

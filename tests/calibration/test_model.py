@@ -84,7 +84,8 @@ def test_population_of_a_group_is_drawn_from_its_conditional(kind):
         drawn = copy.deepcopy(s)
         draw_beta(g, drawn, TAU, rng)
         own = at.groups[k].sigma[block]
-        precision = np.kron(g.design.X.T @ g.design.X, np.linalg.inv(own)) + TAU * np.eye(own.shape[0] * len(s.beta))
+        prior = np.tile(TAU / np.array(g.model.prior.sd)[free] ** 2, len(s.beta))
+        precision = np.kron(g.design.X.T @ g.design.X, np.linalg.inv(own)) + np.diag(prior)
         one, other = (at.groups[k].beta.copy() for _ in range(2))
         one[:, free] += rng.standard_normal(one[:, free].shape)
         gaps = [(b - drawn.beta_mean[..., LANE])[:, free].ravel() for b in (one, other)]

@@ -44,8 +44,11 @@ def test_beta_is_drawn_from_its_conditional():
         drawn.append(np.moveaxis(s.beta, 2, 0).reshape(LANES, -1))
     drawn = np.concatenate(drawn)
     X, P = g.design.X, np.linalg.inv(s.sigma[:, :, 0])
-    precision = np.kron(X.T @ X, P) + tau * np.eye(X.shape[1] * 2)  # feature-major
-    mean = np.linalg.solve(precision, (X.T @ s.xi[:, :, 0] @ P).ravel())
+    prior = np.tile(tau / np.array(g.model.prior.sd) ** 2, X.shape[1])
+    precision = np.kron(X.T @ X, P) + np.diag(prior)  # feature-major
+    centre = np.zeros((X.shape[1], 2))
+    centre[0] = g.model.prior.mean
+    mean = np.linalg.solve(precision, (X.T @ s.xi[:, :, 0] @ P).ravel() + prior * centre.ravel())
     np.testing.assert_allclose(s.beta_mean[:, :, 0].ravel(), mean, rtol=1e-8)
     np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=0.01)
     np.testing.assert_allclose(np.cov(drawn.T), np.linalg.inv(precision), atol=0.002)

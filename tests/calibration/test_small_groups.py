@@ -75,5 +75,5 @@ def test_items_are_estimated_and_empty_columns_keep_their_prior(odd):
     odd_group = found.groups["odd"]
     empty = odd_group.features.index("C(level)[c]")
     spread = odd_group.beta[..., empty, :].std(axis=(0, 1))
-    np.testing.assert_allclose(spread, 1 / np.sqrt(spec.calibration.tau), rtol=0.2)
+    np.testing.assert_allclose(spread, odd_group.model.prior.sd / np.sqrt(spec.calibration.tau), rtol=0.2)
     assert np.linalg.matrix_rank(found.beta_prior_precision["odd"]) == 5

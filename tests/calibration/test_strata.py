@@ -188,7 +188,7 @@ def test_draws_given_items_and_items_given_draws_leave_the_prior_alone():
     """Items from the population, the population from the items, in turn: scales then follow their half-t prior."""
     _, layout, state, _, _ = mixed(n_items=(3, 3, 3))
     family, rng, tau = layout.families[0], np.random.default_rng(5), 1.0
-    seen = {"S": [], "own": [], "C": []}
+    seen = {"S": [], "own": [], "C": [], "intercept": []}
     for sweep in range(3000):
         draw_family(family, state.groups, tau, rng)
         for s in state.groups:
@@ -200,13 +200,16 @@ def test_draws_given_items_and_items_given_draws_leave_the_prior_alone():
             seen["S"].append(np.sqrt(five.sigma[0, 0]))
             seen["own"].append(np.sqrt(five.sigma[3, 3]))
             seen["C"].append(five.beta[1, 2].copy())
+            seen["intercept"].append(five.beta[0, 2].copy())
     scale = family.groups[2].model.prior.sd
     half_t = np.abs(stats.t(2).ppf([0.625, 0.75, 0.875]))  # quartiles of |t|
     for name, sd in (("S", scale[0]), ("own", scale[3])):
         found = [(np.concatenate(seen[name]) < q * sd).mean() for q in half_t]
         np.testing.assert_allclose(found, [0.25, 0.5, 0.75], atol=0.04)
-    normal = [(np.concatenate(seen["C"]) < q).mean() for q in stats.norm.ppf([0.25, 0.5, 0.75])]
-    np.testing.assert_allclose(normal, [0.25, 0.5, 0.75], atol=0.04)
+    centre = family.groups[2].model.prior.mean[2]
+    for name, mean in (("C", 0.0), ("intercept", centre)):
+        normal = [(np.concatenate(seen[name]) < mean + scale[2] * q).mean() for q in stats.norm.ppf([0.25, 0.5, 0.75])]
+        np.testing.assert_allclose(normal, [0.25, 0.5, 0.75], atol=0.04)
 
 
 def test_sigma_taken_apart_and_put_together():

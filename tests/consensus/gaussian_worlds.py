@@ -208,15 +208,17 @@ def gibbs(world, periods, n_draws=1000, warmup=200, seed=1, tau=0.01):
             shift[place[item]] += E @ Q @ (period.y[j] - e)
     beta, sigma = np.zeros((F, p)), np.eye(p)
     gram = X.T @ X
+    T = tau * np.kron(np.eye(F), np.diag(np.array(world.model.prior.sd) ** -2.0))
+    pull = T @ [*world.model.prior.mean, *[0.0] * ((F - 1) * p)]
     out = {"xi": [], "beta": [], "sigma": [], "beta_mean": []}
     for s in range(warmup + n_draws):
         omega = np.linalg.inv(sigma)
         covariance = np.linalg.inv(precision + omega)
         mean = np.einsum("jab,jb->ja", covariance, shift + X @ beta @ omega)
         xi = mean + np.einsum("jab,jb->ja", np.linalg.cholesky(covariance), rng.normal(size=(n, p)))
-        P = np.kron(gram, omega) + tau * np.eye(F * p)
+        P = np.kron(gram, omega) + T
         V = np.linalg.inv(P)
-        b = V @ (X.T @ xi @ omega).ravel()
+        b = V @ ((X.T @ xi @ omega).ravel() + pull)
         beta = (b + np.linalg.cholesky(V) @ rng.normal(size=F * p)).reshape(F, p)
         r = xi - X @ beta
         scale = np.linalg.cholesky(np.linalg.inv(r.T @ r + 0.01 * np.eye(p)))

@@ -101,14 +101,16 @@ def slow_period(calibration, link, wanted):
     return out
 
 
-def slow_group(periods, weights, p):
+def slow_group(periods, weights, model):
     """Item -> (mean, covariance, source), beta*, Sigma*."""
-    F = len(periods[0][4].features)
-    precision, shift = TAU * np.eye(F * p), np.zeros(F * p)
+    F, p = len(periods[0][4].features), len(model.parameters)
+    T = TAU * np.kron(np.eye(F), np.diag(np.array(model.prior.sd) ** -2.0))
+    pull = T @ [*model.prior.mean, *[0.0] * ((F - 1) * p)]
+    precision, shift = T.copy(), pull.copy()
     coordinates, count = np.zeros(p * (p + 1) // 2), 0.0
     for w, (items, b, V, psi, _) in zip(weights, periods, strict=True):
-        precision += w * (np.linalg.inv(V) - TAU * np.eye(F * p))
-        shift += w * np.linalg.solve(V, b)
+        precision += w * (np.linalg.inv(V) - T)
+        shift += w * (np.linalg.solve(V, b) - pull)
         coordinates += w * len(items) * psi
         count += w * len(items)
     beta = np.linalg.solve(precision, shift).reshape(F, p)
@@ -155,7 +157,7 @@ def test_plain_loops_agree(programme, half_life):
     weights = [1.0, 1.0, 1.0] if half_life is None else [0.5 ** (2 / 1.5), 0.5 ** (1 / 1.5), 1.0]
     sources = set()
     for name, group in got.groups.items():
-        expected, beta, sigma = slow_group([s[name] for s in slow], weights, len(group.model.parameters))
+        expected, beta, sigma = slow_group([s[name] for s in slow], weights, group.model)
         assert set(group.item_ids) == set(expected)
         np.testing.assert_allclose(group.beta, beta, atol=1e-7)
         np.testing.assert_allclose(group.sigma, sigma, atol=1e-7)

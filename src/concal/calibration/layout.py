@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.family import Family, families
+from concal.calibration.priors import BetaPrior
 from concal.calibration.standardise import Standardisation, group_rows, standardise
 from concal.data.period import GroupData, Guide, PeriodData
 from concal.errors import ConvergenceError, first_few
@@ -51,6 +52,17 @@ class GroupLayout:
     def free(self) -> npt.NDArray[np.intp]:
         """Coordinates every item has its own number of; the others are the group's (`ResponseModel.shared`)."""
         return np.array([c for c in range(self.p) if c not in self.model.shared], dtype=np.intp)
+
+    @cached_property
+    def coefficients(self) -> npt.NDArray[np.bool_]:
+        """Which numbers of beta (features, p) there are: of a coordinate that belongs to the group, the intercept."""
+        exist = np.zeros((self.design.X.shape[1], self.p), dtype=bool)
+        exist[0], exist[:, self.free] = True, True
+        return exist
+
+    def beta_prior(self, tau: float) -> BetaPrior:
+        """Prior of its coefficients."""
+        return BetaPrior.of(self.model.prior, tau)
 
     @cached_property
     def guide_precision(self) -> Array:

@@ -116,7 +116,8 @@ def log_population(group: GroupData, value: Group, tau: float, of: range | None 
     some = of or range(len(group.model.parameters))
     own, shared = [c for c in own_coordinates(group) if c in some], [c for c in group.model.shared if c in some]
     sigma, mixing = value.sigma[np.ix_(own, own)], value.sd_mixing[own]
-    total = priors.log_beta(value.beta[:, own], tau) + priors.log_beta(value.beta[:1, shared], tau)
+    beta = priors.BetaPrior.of(group.model.prior, tau)
+    total = beta[own].log_density(value.beta[:, own]) + beta[shared].log_density(value.beta[:1, shared])
     total += priors.log_sigma(2.0 * _half_log_det(sigma), np.diagonal(np.linalg.inv(sigma)), mixing)
     return float(total + priors.log_mixing(mixing, np.array(group.model.prior.sd)[own]))
 

@@ -1,6 +1,8 @@
 r"""Every prior of a calibration: its log density and a draw from it.
 
-- Coefficients: :math:`\beta \sim N(0, I/\tau)` on the standardised design (`beta`).
+- Coefficients of coordinate k on the standardised design: :math:`\beta_{\cdot k} \sim N(m_k e_0, I s_k^2/\tau)`, the
+  intercept around where items of the response model typically are (`PopulationPrior.mean`), all on the scale of how
+  much such items differ (`PopulationPrior.sd`): `BetaPrior`.
 - Spread of the items: half-t with :math:`\nu = 2` degrees of freedom on each SD, its scale the response model's
   (`PopulationPrior.sd`), each correlation uniform. It is a scale mixture of inverse Wisharts (`sigma`, `mixing`):
 
@@ -16,22 +18,61 @@ Densities are up to constants. `p` coordinates lie along the first axis; further
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
+
+from concal.response import PopulationPrior
 
 Array = npt.NDArray[np.float64]
 NU = 2.0
 MU_VARIANCE = 100.0
 
 
-def log_beta(beta: Array, tau: float) -> Array:
-    """Log density of coefficients (features, p, ...), summed over both."""
-    return np.asarray(-0.5 * tau * (beta**2).sum(axis=(0, 1)))
+@dataclass(frozen=True)
+class BetaPrior:
+    """Normal prior of coefficients (features, p): the intercepts' mean (p,), and the precision of each column (p,)."""
+
+    mean: Array
+    precision: Array
+
+    @classmethod
+    def of(cls, typical: PopulationPrior, tau: float) -> BetaPrior:
+        """Of a response model whose items are typically so."""
+        return cls(np.array(typical.mean, dtype=np.float64), tau / np.square(typical.sd, dtype=np.float64))
+
+    def __getitem__(self, coordinates: int | Sequence[int] | npt.NDArray[np.intp]) -> BetaPrior:
+        return BetaPrior(self.mean[coordinates], self.precision[coordinates])
+
+    def centred(self, beta: Array) -> Array:
+        """Coefficients (features, p, ...) less their mean."""
+        gap = np.array(beta, dtype=np.float64)
+        gap[0] -= self.mean.reshape(-1, *(1,) * (gap.ndim - 2))
+        return gap
+
+    def log_density(self, beta: Array) -> Array:
+        """Of coefficients (features, p, ...), summed over both."""
+        return np.asarray(-0.5 * np.tensordot(self.precision, (self.centred(beta) ** 2).sum(axis=0), axes=1))
+
+    def draw(self, features: int, rng: np.random.Generator) -> Array:
+        """Coefficients (features, p)."""
+        beta = rng.standard_normal((features, self.mean.size)) / np.sqrt(self.precision)
+        beta[0] += self.mean
+        return beta
 
 
-def draw_beta(k: int, p: int, tau: float, rng: np.random.Generator) -> Array:
-    """Coefficients (k, p)."""
-    return rng.standard_normal((k, p)) / np.sqrt(tau)
+def beta_information(features: Array, typical: PopulationPrior) -> tuple[Array, Array]:
+    """Precision of all coefficients, feature-major (f p, f p), and precision times mean (f p,).
+
+    `features` (f, f) is tau in the features' own units.
+    """
+    unit = BetaPrior.of(typical, 1.0)
+    mean = np.zeros((features.shape[0], unit.mean.size))
+    mean[0] = unit.mean
+    precision = np.asarray(np.kron(features, np.diag(unit.precision)), dtype=np.float64)
+    return precision, precision @ mean.ravel()
 
 
 def log_sigma_power(log_det: npt.ArrayLike, p: int) -> Array:

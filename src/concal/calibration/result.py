@@ -187,10 +187,10 @@ class Calibration:
         None when another engine's draws came without abilities.
     convergence : Convergence
     tau : float
-        Precision of the hyperprior beta ~ N(0, I / tau), in the units of `GroupDraws.X`'s standardised columns;
-        see `beta_prior_precision`.
+        Precision of the hyperprior of beta on the scale of the items' typical spread, in the units of
+        `GroupDraws.X`'s standardised columns; see `beta_prior_precision`.
     beta_prior_precision : dict of group name -> (features, features) float64
-        Precision of the hyperprior of each column of beta in the user's units.
+        Precision of the hyperprior of each column of beta in the user's units, on the same scale.
     seed : int
     engine : str
     fit : PeriodFit or None

@@ -26,10 +26,14 @@ class Standardisation:
 def standardise(X: Array, among: Array | None = None) -> Standardisation:
     """Centre and scale every column but the intercept (the first); a column that does not vary becomes zero.
 
+    A column of two values (a category against the others) is scaled by half of their difference, which is its SD where
+    both are as frequent; by its SD, a prior would allow a rare category the larger effects the rarer it is.
     `among` are the rows that say how: those of all items of the group, where X has some of them.
     """
     every = X if among is None else among
     centre, scale = every.mean(axis=0), every.std(axis=0)
+    low, high = every.min(axis=0), every.max(axis=0)
+    scale = np.where(((every == low) | (every == high)).all(axis=0), 0.5 * (high - low), scale)
     flat = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
     scale[flat] = 1.0
     centre[0], scale[0], flat[0] = 0.0, 1.0, False

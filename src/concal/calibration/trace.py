@@ -7,7 +7,6 @@ import numpy.typing as npt
 
 from concal.calibration import kernels
 from concal.calibration.evenly import Evenly
-from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import lower
 from concal.calibration.moments import MomentSums
@@ -164,7 +163,7 @@ def population_vectors(layout: Layout, state: State) -> Array:
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.guide is not None:
             continue  # its coefficients only describe the items
-        parts.append(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(-1, LANES))
+        parts.append(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)[g.coefficients])
         parts.append(s.sigma[g.free[:, None], g.free][lower(g.free.size)])
     D = layout.D
     if D > 1:
@@ -183,7 +182,7 @@ def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> li
         if g.guide is not None:
             continue
         parameters = g.model.parameters
-        names += [f"{g.name}: beta[{f},{p}]" for f in features[g.name] for p in parameters]
+        names += [f"{g.name}: beta[{features[g.name][f]},{parameters[c]}]" for f, c in np.argwhere(g.coefficients)]
         own = [parameters[c] for c in g.free]  # what belongs to the group has no spread
         names += [f"{g.name}: sigma[{own[i]},{own[j]}]" for i in range(len(own)) for j in range(i + 1)]
     D, dims = layout.D, layout.dimensions

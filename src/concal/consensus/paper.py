@@ -29,6 +29,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal import metric
+from concal.calibration.priors import beta_information
 from concal.calibration.result import Calibration, GroupDraws
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.consensus.shared import with_group_values
@@ -53,7 +54,8 @@ class GroupSummary:
 
     `item_ids`, `X` and `n_responses` name all its items; `mu`, `Lambda`, `m`, `Omega` have a row for each of the
     `answered` ones. `b` (features * p,) and V^-1 are vectorised feature-major; `psi` are the log-Cholesky coordinates
-    of Sigma, averaged over draws; `hyperprior` is tau I in the units of the features, (features * p, same).
+    of Sigma, averaged over draws; `hyperprior` is the precision T of beta's prior (tau in the units of the features and
+    of the items' typical spread) and T b_0, b_0 its mean.
     """
 
     dimension: str
@@ -71,7 +73,7 @@ class GroupSummary:
     b: Array
     V_inverse: Array
     psi: Array
-    hyperprior: Array
+    hyperprior: tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,6 @@ def summarise_period(calibration: Calibration, link: Link | None, n_linked: int)
         mu, covariance = item_posteriors(group, answered, draws, A[:, k], B[:, k])
         b, V, sigma, psi = population_posterior(group, draws, A[:, k], B[:, k])
         m, Omega = prior_contribution(group.X[answered], b, V, sigma)
-        p = mu.shape[1]
         groups[name] = GroupSummary(
             dimension=group.dimension,
             model=group.model,
@@ -189,7 +190,7 @@ def summarise_period(calibration: Calibration, link: Link | None, n_linked: int)
             b=b,
             V_inverse=_inverse(V + _RIDGE * np.diag(np.maximum(np.diag(V), _RIDGE))),
             psi=psi,
-            hyperprior=np.asarray(np.kron(calibration.beta_prior_precision[name], np.eye(p)), dtype=np.float64),
+            hyperprior=beta_information(calibration.beta_prior_precision[name], group.model.prior),
         )
     columns = {"A_mean": A.mean(axis=0), "A_sd": A.std(axis=0, ddof=1)}
     columns |= {"B_mean": B.mean(axis=0), "B_sd": B.std(axis=0, ddof=1)}
@@ -257,21 +258,25 @@ def consensus_population(
 ) -> tuple[Array, Array, Array]:
     r"""One population for all periods: beta* (features, p), its covariance, and Sigma*.
 
-    .. math:: \beta^\star = \Big(\sum_m V_m^{-1} - (M-1)\tau I\Big)^{-1} \sum_m V_m^{-1} b_m
+    .. math:: \beta^\star = \Big(\sum_m V_m^{-1} - (M-1) T\Big)^{-1} \Big(\sum_m V_m^{-1} b_m - (M-1) T b_0\Big)
 
-    [eq:betastar], the hyperprior counted once; Sigma* is the mean of the periods' Sigma in log-Cholesky coordinates,
-    weighted by their items [app:logchol]. `shares` are the weights divided by their sum.
+    [eq:betastar], the hyperprior N(b_0, T^-1) counted once (the paper's has b_0 = 0 and T = tau I); Sigma* is the mean
+    of the periods' Sigma in log-Cholesky coordinates, weighted by their items [app:logchol]. `shares` are the weights
+    divided by their sum.
     """
     p = len(told[0].model.parameters)
-    once = sum(share * s.hyperprior for share, s in zip(shares, told, strict=True))
-    precision = once + sum(w * (s.V_inverse - s.hyperprior) for w, s in zip(weights, told, strict=True))
+    precision = shift = np.zeros(())
+    for w, share, s in zip(weights, shares, told, strict=True):
+        T, pull = s.hyperprior
+        precision = precision + w * s.V_inverse - (w - share) * T
+        shift = shift + w * (s.V_inverse @ s.b) - (w - share) * pull
     if np.linalg.eigvalsh(precision)[0] <= 0:
         raise DataError(
             f"group {name!r}: the combined precision of its coefficients is not positive definite; some features are "
             'told by no period. Take them out of the formula, or use method "analytic" or "joint"'
         )
     covariance = _inverse(precision)
-    beta = covariance @ sum(w * (s.V_inverse @ s.b) for w, s in zip(weights, told, strict=True))
+    beta = covariance @ shift
     counts = shares * [s.answered.size for s in told]
     psi = sum(n * s.psi for n, s in zip(counts / counts.sum(), told, strict=True))
     return beta.reshape(-1, p), covariance, from_log_cholesky(np.asarray(psi), p)

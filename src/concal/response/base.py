@@ -26,14 +26,16 @@ _STEP = 1e-4  # of the difference that gives second derivatives: error about 1e-
 
 @dataclass(frozen=True)
 class PopulationPrior:
-    """Weak default prior of a group's population model, per coordinate of xi.
+    """What items of the model are typically like, per coordinate of xi: the priors of a group's population model.
 
     Attributes
     ----------
     mean : tuple of float
-        Where the population intercept starts (and a simulator's centre).
+        The prior mean of the population's intercept, where a calibration starts too. That of d is zero, the origin of
+        the abilities.
     sd : tuple of float
-        Typical residual SD of each coordinate: the scale of the half-t prior on sqrt(diag(Sigma)).
+        Typical residual SD of each coordinate: the scale of the half-t prior on sqrt(diag(Sigma)), and the unit of the
+        coefficients' prior.
     """
 
     mean: tuple[float, ...]

@@ -35,11 +35,14 @@ def with_feature(placed, seed=1):
 
 
 def test_the_population_layer_counts_the_hyperprior_once(world):
-    """beta* = (sum V^-1 - (M-1) T)^-1 sum V^-1 b, Sigma* the item-weighted log-Cholesky mean, written out."""
+    """beta* = (sum V^-1 - (M-1) T)^-1 (sum V^-1 b - (M-1) T b_0), written out.
+
+    b_0 is zero for 2pl; Sigma* is the item-weighted log-Cholesky mean.
+    """
     form = sum_periods([replace(p, link_mean=np.zeros((1, 2))) for p in world.placed]).groups["g:0"]
     got = consensus_population(form)
     groups = [p.factors.groups["g"] for p in world.placed]
-    T = 1e-3 * np.eye(4)
+    T = 1e-3 * np.diag([1.0, 0.3**-2, 1.0, 0.3**-2])
     precision = sum(np.linalg.inv(g.V) for g in groups) - 2 * T
     beta = np.linalg.solve(precision, sum(np.linalg.solve(g.V, g.b.ravel()) for g in groups))
     np.testing.assert_allclose(got.beta.ravel(), beta, rtol=1e-8)

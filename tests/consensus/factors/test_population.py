@@ -20,15 +20,15 @@ from concal.errors import DataError
 def test_conditional_covariance_is_the_mean_over_draws():
     rng = np.random.default_rng(1)
     X = np.column_stack([np.ones(20), rng.normal(size=(20, 3))])
-    T = 0.01 * np.eye(4)
+    T, sd = 0.01 * np.eye(4), np.array([1.0, 0.3])
     root = rng.normal(size=(30, 2, 2)) + 2 * np.eye(2)
     sigma = root @ root.transpose(0, 2, 1)
     expected = np.mean(
-        [np.linalg.inv(np.kron(X.T @ X, np.linalg.inv(S)) + np.kron(T, np.eye(2))) for S in sigma], axis=0
+        [np.linalg.inv(np.kron(X.T @ X, np.linalg.inv(S)) + np.kron(T, np.diag(sd**-2))) for S in sigma], axis=0
     )
-    np.testing.assert_allclose(conditional_covariance(X, T, sigma), expected, rtol=1e-8, atol=1e-12)
+    np.testing.assert_allclose(conditional_covariance(X, T, sigma, sd), expected, rtol=1e-8, atol=1e-12)
     with pytest.raises(DataError, match="collinear"):
-        conditional_covariance(np.ones((5, 2)), np.zeros((2, 2)), sigma)
+        conditional_covariance(np.ones((5, 2)), np.zeros((2, 2)), sigma, sd)
 
 
 @pytest.mark.parametrize("rao_blackwell", [True, False])

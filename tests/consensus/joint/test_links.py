@@ -60,7 +60,7 @@ def log_joint(g, tables, priors, state, lane):
     r = xi - g.design.X @ beta
     omega = np.linalg.inv(sigma)
     total += -0.5 * np.einsum("ja,ab,jb->", r, omega, r) - 0.5 * len(r) * np.linalg.slogdet(sigma)[1]
-    total += priors_of.log_beta(beta, TAU)
+    total += g.beta_prior(TAU).log_density(beta)
     total += priors_of.log_sigma(np.linalg.slogdet(sigma)[1], np.diag(omega), s.sd_mixing[:, lane])
     for m in range(links.shape[0]):
         log_A, B = links[m]
@@ -118,7 +118,7 @@ def test_shift_of_the_metric_is_drawn_from_its_conditional(setting):
     """Along t the log joint density is a parabola: its maximum is the draw's mean, its curvature the precision."""
     g, tables, factors, priors, state = setting
     steps = LinkSteps(factors, priors, 1, Workers(1))
-    mine = [(families([g])[0], state.groups, TAU)]
+    mine = [(families([g])[0], state.groups, g.beta_prior(TAU))]
     t = steps._draw_shift(state.links[0], 0, mine, Told(0.0))
     spread = steps._draw_shift(state.links[0], 0, mine, Told(1.0)) - t
     lane = 4
@@ -131,7 +131,7 @@ def test_scale_of_the_metric_is_accepted_as_it_must_be(setting):
     """The ratio is the change of the log joint density plus the log Jacobian plus the proposals' densities, to 1e-8."""
     g, tables, factors, priors, state = setting
     steps = LinkSteps(factors, priors, 1, Workers(1))
-    mine = [(families([g])[0], state.groups, TAU)]
+    mine = [(families([g])[0], state.groups, g.beta_prior(TAU))]
 
     def proposal(links):
         P, r = priors.precision[0], links - priors.mean[0][:, :, None]

@@ -17,8 +17,8 @@ TAU = 0.01
 def slow_chains(placed, sd, *, chains=48, sweeps=1500, warmup=300, seed=1):
     """Items, one free link, beta and Sigma, 2pl without features: draws of each, (draws, ...).
 
-    Target: factors x N(xi; beta, Sigma) x N(beta; 0, I / tau) x the half-t prior of Sigma (written with its mixing
-    variables integrated out) x B ~ N(0, 100), A^-2 ~ Gamma(3/2, 1/2). The reference's link is its wobble.
+    Target: factors x N(xi; beta, Sigma) x N(beta; 0, diag(sd^2) / tau) x the half-t prior of Sigma (written with its
+    mixing variables integrated out) x B ~ N(0, 100), A^-2 ~ Gamma(3/2, 1/2). The reference's link is its wobble.
     """
     rng = np.random.default_rng(seed)
     groups = [p.factors.groups["g"] for p in placed]
@@ -84,7 +84,7 @@ def slow_chains(placed, sd, *, chains=48, sweeps=1500, warmup=300, seed=1):
                 log_factors(xi, new).sum(axis=1) + log_links(new) - log_factors(xi, link).sum(axis=1) - log_links(link)
             )
             link = np.where((np.log(rng.random(chains)) < ratio)[:, None, None], new, link)
-        C = np.linalg.inv(n * omega + TAU * np.eye(2))
+        C = np.linalg.inv(n * omega + TAU * np.diag(sd**-2.0))
         mean = np.einsum("cab,cbd,cd->ca", C, omega, xi.sum(axis=1))
         beta = mean + np.einsum("cab,cb->ca", np.linalg.cholesky(C), rng.normal(size=(chains, 2)))
         for _ in range(3):

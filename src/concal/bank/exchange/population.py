@@ -1,7 +1,7 @@
 r"""The population model :math:`\xi_j \sim N(X_j\beta, \Sigma)` where another program did not give it.
 
 Conjugate steps with the weak prior Sigma ~ IW(p + 2, diag(sd^2)), sd of the response model's default prior, and
-beta ~ N(0, I / tau).
+the prior of a calibration for beta.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
+from concal.calibration.priors import beta_information
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -22,9 +23,10 @@ def draw_population(
     n, p = xi.shape
     f = X.shape[1]
     weight = np.linalg.inv(sigma)
-    precision = np.kron(X.T @ X, weight) + tau * np.eye(f * p)  # beta vectorised feature-major
+    prior, pull = beta_information(tau * np.eye(f), model.prior)
+    precision = np.kron(X.T @ X, weight) + prior  # beta vectorised feature-major
     root = np.linalg.cholesky(precision)
-    shift = (X.T @ xi @ weight).reshape(-1)
+    shift = (X.T @ xi @ weight).reshape(-1) + pull
     mean = np.linalg.solve(precision, shift)
     beta = np.asarray(mean + np.linalg.solve(root.T, rng.standard_normal(f * p)), dtype=np.float64).reshape(f, p)
     residual = xi - X @ beta

@@ -9,7 +9,7 @@ Along the shift the density is Gaussian, with J(t) the prior terms of the first 
 lambda = log s it is
 
 .. math:: c\lambda - \tfrac12 A_2 e^{2\lambda} - A_1 e^{\lambda} - C e^{-2\lambda}
-          - \tfrac{\tau}{2} \sum_g (b_g - \lambda)^2 ,
+          - \tfrac12 \sum_g \tau_g (b_g - \lambda)^2 ,
 
 which is drawn by an independence Metropolis step from the Gaussian at its mode. Guided groups add nothing: their priors
 live on another metric (`concal.calibration.moves.link`), and the link to it, with a flat prior in (log A, B), follows.
@@ -69,8 +69,9 @@ def shift_conditional(
     precision = n * P[dim, dim]
     pull = (P[dim] * first).sum(axis=0)
     for family in _governed(layout, dim):
-        precision = precision + tau
-        pull = pull + tau * state.groups[family.lead].beta[0, 0]
+        prior = family.groups[0].beta_prior(tau).precision[0]
+        precision = precision + prior
+        pull = pull + prior * state.groups[family.lead].beta[0, 0]
     for m in range(1, len(layout.populations)):
         precision = precision + 1.0 / priors.MU_VARIANCE
         pull = pull + state.mu[m, dim] / priors.MU_VARIANCE
@@ -86,27 +87,27 @@ def _draw_shift(
 
 @dataclass(frozen=True)
 class ScaleDensity:
-    """Density of lambda = log s along the orbit, see above: c, A_2, A_1, C (LANES,) and b (groups, LANES)."""
+    """Density of lambda = log s along the orbit, see above: c, A_2, A_1, C (LANES,), b (groups, LANES), tau_g."""
 
     linear: Array
     square: Array
     cross: Array
     against: Array
     b: Array
-    tau: float
+    tau: Array
 
     def log_density(self, x: Array) -> Array:
         """At lambda = x (LANES,), up to a constant."""
         e = np.exp(x)
         bend: Array = self.linear * x - 0.5 * self.square * e * e - self.cross * e - self.against / (e * e)
-        return bend - 0.5 * self.tau * ((self.b - x) ** 2).sum(axis=0)
+        return bend - 0.5 * self.tau @ (self.b - x) ** 2
 
     def slope_and_curvature(self, x: Array) -> tuple[Array, Array]:
         """Its first two derivatives, the second kept below zero."""
         e, b, tau = np.exp(x), self.b, self.tau
         square, cross, against = self.square, self.cross, self.against
-        slope = self.linear - square * e * e - cross * e + 2.0 * against / (e * e) + tau * (b - x).sum(axis=0)
-        curve = -2.0 * square * e * e - cross * e - 4.0 * against / (e * e) - tau * b.shape[0]
+        slope = self.linear - square * e * e - cross * e + 2.0 * against / (e * e) + tau @ (b - x)
+        curve = -2.0 * square * e * e - cross * e - 4.0 * against / (e * e) - tau.sum()
         return slope, np.minimum(curve, -1e-6)
 
 
@@ -118,18 +119,21 @@ def scale_density(
     square = P[dim, dim] * second[dim, dim]
     cross = (P[dim] * second[dim]).sum(axis=0) - square
     against = np.zeros(LANES)
-    intercepts = []
+    intercepts, precisions = [], []
     for family in _governed(layout, dim):
         s = state.groups[family.lead]
         linear = linear + unit_power(family.groups[0].design.X.shape[1], family.n_spread)
-        square = square + tau * (s.beta[:, 0] ** 2).sum(axis=0)
+        prior = family.groups[0].beta_prior(tau)
+        square = square + prior.precision[0] * (s.beta[:, 0] ** 2).sum(axis=0)
         against = against + unit_rate(family, [state.groups[k] for k in family.members])
-        intercepts.append(s.beta[0, 1])
+        intercepts.append(s.beta[0, 1] - prior.mean[1])
+        precisions.append(prior.precision[1])
     for m in range(1, len(layout.populations)):
         linear = linear + population_power(layout.D)
         square = square + state.mu[m, dim] ** 2 / priors.MU_VARIANCE
         against = against + 0.5 * inverse(state.R[m])[dim, dim]
-    return ScaleDensity(linear, square, cross, against, np.array(intercepts).reshape(-1, LANES), tau)
+    b = np.array(intercepts).reshape(-1, LANES)
+    return ScaleDensity(linear, square, cross, against, b, np.array(precisions))
 
 
 def _draw_log_scale(

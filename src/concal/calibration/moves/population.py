@@ -14,7 +14,7 @@ from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import by_lane, lanes_last
 from concal.calibration.moves.correlation import walk_correlation
 from concal.calibration.moves.units import AbilitySums
-from concal.calibration.priors import NU
+from concal.calibration.priors import NU, BetaPrior
 from concal.calibration.standardise import Standardisation
 from concal.calibration.state import GroupState, State, pinned
 
@@ -24,34 +24,36 @@ Array = npt.NDArray[np.float64]
 def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generator) -> None:
     r"""Beta given items and Sigma, and its conditional mean.
 
-    The precision Sigma^-1 (x) X'X + tau I falls apart in the eigenbases of X'X and Sigma^-1, so 200 features cost
-    what two cost.
+    In units of the prior SDs the precision Sigma^-1 (x) X'X + I falls apart in the eigenbases of X'X and Sigma^-1, so
+    200 features cost what two cost.
     """
-    kept = s.beta[0, list(g.model.shared)].copy()  # of the group: `concal.calibration.moves.shared` moves them
-    s.beta_mean, s.beta = regress(g.design, s.xi, by_lane(s.sigma), tau, rng)
-    s.beta[0, list(g.model.shared)] = s.beta_mean[0, list(g.model.shared)] = kept
+    free, sigma = g.free, by_lane(s.sigma[g.free[:, None], g.free])
+    s.beta_mean, s.beta = s.beta.copy(), s.beta.copy()  # what is the group's, `concal.calibration.moves.shared` moves
+    s.beta_mean[:, free], s.beta[:, free] = regress(g.design, s.xi[:, free], sigma, g.beta_prior(tau)[free], rng)
     s.mean = (g.design.X @ s.beta.reshape(s.beta.shape[0], -1)).reshape(s.xi.shape)
 
 
 def regress(
-    design: Standardisation, items: Array, sigma: Array, tau: float, rng: np.random.Generator
+    design: Standardisation, items: Array, sigma: Array, prior: BetaPrior, rng: np.random.Generator
 ) -> tuple[Array, Array]:
     """Mean and draw of coefficients (features, p, LANES) of items (items, p, LANES).
 
     `sigma` (LANES, p, p) is the items' covariance around them.
     """
     k, p = design.X.shape[1], items.shape[1]
-    rotated = design.vectors.T @ (design.X.T @ items.reshape(items.shape[0], -1))
-    values, Q = np.linalg.eigh(np.linalg.inv(sigma))  # (LANES, p), (LANES, p, p)
-    target = np.moveaxis(rotated.reshape(k, p, LANES), 2, 0) @ Q  # (LANES, k, p)
-    precision = design.singular[None, :, None] * values[:, None, :] + tau
+    root = np.sqrt(prior.precision)
+    centred = items - prior.mean[:, None]
+    rotated = design.vectors.T @ (design.X.T @ centred.reshape(items.shape[0], -1))
+    values, Q = np.linalg.eigh(np.linalg.inv(sigma * np.outer(root, root)))  # (LANES, p), (LANES, p, p)
+    target = (np.moveaxis(rotated.reshape(k, p, LANES), 2, 0) * root) @ Q  # (LANES, k, p)
+    precision = design.singular[None, :, None] * values[:, None, :] + 1.0
     mean = values[:, None, :] * target / precision
     drawn = mean + rng.standard_normal(mean.shape) / np.sqrt(precision)
-    back = np.swapaxes(Q, 1, 2)
-    return (
-        np.ascontiguousarray(np.moveaxis(design.vectors @ (mean @ back), 0, 2)),
-        np.ascontiguousarray(np.moveaxis(design.vectors @ (drawn @ back), 0, 2)),
-    )
+    back = np.swapaxes(Q, 1, 2) / root
+    found = [np.ascontiguousarray(np.moveaxis(design.vectors @ (at @ back), 0, 2)) for at in (mean, drawn)]
+    for beta in found:
+        beta[0] += prior.mean[:, None]
+    return found[0], found[1]
 
 
 def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:

@@ -1,6 +1,6 @@
 r"""Moves of what a group has in common: one slope for all its items.
 
-With equal slopes log a = lambda belongs to the group. Its prior is that of an intercept, N(0, 1 / tau), and given
+With equal slopes log a = lambda belongs to the group. Its prior is that of an intercept, and given
 everything else its log density is the sum of the items' log-likelihoods. A Newton-Metropolis step in lambda alone, in
 every chain: the derivatives are sums of those the items' own steps use. The unit of the abilities, which lambda
 follows, is moved by `concal.calibration.moves.expansion`.
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from concal.calibration.family import HEAD
 from concal.calibration.kernels import LANES
 from concal.calibration.moves.units import UnitSteps, accumulators
+from concal.calibration.priors import BetaPrior
 from concal.calibration.state import pin
 
 Array = npt.NDArray[np.float64]
@@ -40,18 +41,20 @@ def move_shared(steps: UnitSteps, state: Any, taus: Sequence[float], rng: np.ran
         tau = taus[family.lead]
         for c in family.groups[0].model.shared:
             if c < HEAD:
-                _move(steps, state, family.members, c, tau, rng)
+                _move(steps, state, family.members, c, family.groups[0].beta_prior(tau)[c], rng)
         for k, g in zip(family.members, family.groups, strict=True):
             for c in g.model.shared:
                 if c >= HEAD:
-                    _move(steps, state, (k,), c, tau, rng)
+                    _move(steps, state, (k,), c, g.beta_prior(tau)[c], rng)
 
 
-def _move(steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, tau: float, rng: np.random.Generator) -> None:
-    old = place_at(steps, state, members, c, state.groups[members[0]].beta[0, c].copy(), tau)
+def _move(
+    steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, prior: BetaPrior, rng: np.random.Generator
+) -> None:
+    old = place_at(steps, state, members, c, state.groups[members[0]].beta[0, c].copy(), prior)
     noise = rng.standard_normal(LANES)
-    new = place_at(steps, state, members, c, _newton(old) + noise / np.sqrt(old.information), tau)
-    ratio = log_ratio(old, new, tau)
+    new = place_at(steps, state, members, c, _newton(old) + noise / np.sqrt(old.information), prior)
+    ratio = log_ratio(old, new, prior)
     yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
     for i, k in enumerate(members):
         s = state.groups[k]
@@ -61,12 +64,12 @@ def _move(steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, tau: f
         steps.item_ll[k] = np.where(yes, new.ll[i], old.ll[i])
 
 
-def log_ratio(old: Place, new: Place, tau: float) -> Array:
+def log_ratio(old: Place, new: Place, prior: BetaPrior) -> Array:
     """Log acceptance ratio of the step from `old` to `new`, (LANES,)."""
     forth = (new.value - _newton(old)) * np.sqrt(old.information)
     back = (old.value - _newton(new)) * np.sqrt(new.information)
     ratio = sum(ll.sum(axis=0) for ll in new.ll) - sum(ll.sum(axis=0) for ll in old.ll)
-    ratio = ratio - 0.5 * tau * (new.value**2 - old.value**2)
+    ratio = ratio - 0.5 * prior.precision * ((new.value - prior.mean) ** 2 - (old.value - prior.mean) ** 2)
     return ratio + 0.5 * (np.log(new.information) - np.log(old.information) - back**2 + forth**2)
 
 
@@ -74,8 +77,8 @@ def _newton(at: Place) -> Array:
     return at.value + np.clip(at.slope / at.information, -0.5, 0.5)
 
 
-def place_at(steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, value: Array, tau: float) -> Place:
-    """What the responses and the prior say of a value (LANES,) of coordinate c of all of some groups."""
+def place_at(steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, value: Array, prior: BetaPrior) -> Place:
+    """What the responses and the prior say of a value (LANES,) of coordinate c of some groups."""
     xi = {k: state.groups[k].xi.copy() for k in members}
     for items in xi.values():
         items[:, c] = value
@@ -94,6 +97,6 @@ def place_at(steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, val
         value,
         [par[k] for k in members],
         [np.concatenate([at for at, (of, _) in zip(ll, tasks, strict=True) if of == k]) for k in members],
-        np.sum(slope, axis=0) - tau * value,
-        np.sum(information, axis=0) + tau,
+        np.sum(slope, axis=0) - prior.precision * (value - prior.mean),
+        np.sum(information, axis=0) + prior.precision,
     )

@@ -112,9 +112,9 @@ def _draw_betas(family: Family, states: Sequence[GroupState], tau: float, rng: n
 
     B is proposed from what d and log a say; the steps, with C integrated out under its wide prior, hardly object.
     """
-    head, first = family.head, states[0]
+    head, first, prior = family.head, states[0], family.groups[0].beta_prior(tau)
     items = np.concatenate([s.xi[:, head] for s in states])
-    _, proposed = regress(family.design, items, by_lane(first.sigma[head[:, None], head]), tau, rng)
+    _, proposed = regress(family.design, items, by_lane(first.sigma[head[:, None], head]), prior[head], rng)
     old, change = first.beta[:, head], np.zeros(LANES)
     parts = [steps_of(family, g, s) for g, s in zip(family.groups, states, strict=True)]
     for g, s, steps in zip(family.groups, states, parts, strict=True):
@@ -124,7 +124,8 @@ def _draw_betas(family: Family, states: Sequence[GroupState], tau: float, rng: n
         s.beta = s.beta.copy()
         s.beta[:, head] = B
         if steps.at.size:
-            s.beta[:, steps.at] = regress(g.design, _rest(g, s, steps, head, B), steps.sigma, tau, rng)[1]
+            rest, own = _rest(g, s, steps, head, B), g.beta_prior(tau)[steps.at]
+            s.beta[:, steps.at] = regress(g.design, rest, steps.sigma, own, rng)[1]
         s.beta_mean = s.beta.copy()
         s.mean = (g.design.X @ s.beta.reshape(s.beta.shape[0], -1)).reshape(s.xi.shape)
 
@@ -138,14 +139,16 @@ def _rest(g: GroupLayout, s: GroupState, steps: Steps, head: npt.NDArray[np.intp
 def _log_marginal(
     g: GroupLayout, s: GroupState, steps: Steps, head: npt.NDArray[np.intp], B: Array, tau: float
 ) -> Array:
-    """Log density of a stratum's steps given B, with C ~ N(0, I / tau) integrated out; up to a constant, (LANES,)."""
+    """Log density of a stratum's steps given B, with C under its prior integrated out; up to a constant, (LANES,)."""
     if not steps.at.size:
         return np.zeros(LANES)
-    rest = np.moveaxis(_rest(g, s, steps, head, B), 2, 0)  # (LANES, items, q)
-    values, Q = np.linalg.eigh(np.linalg.inv(steps.sigma))
-    rotated = rest @ Q
+    prior = g.beta_prior(tau)[steps.at]
+    rest = np.moveaxis(_rest(g, s, steps, head, B), 2, 0) - prior.mean  # (LANES, items, q)
+    root = np.sqrt(prior.precision)
+    values, Q = np.linalg.eigh(np.linalg.inv(steps.sigma * np.outer(root, root)))
+    rotated = (rest * root) @ Q
     target = (g.design.vectors.T @ g.design.X.T) @ rotated
-    explained = (values[:, None, :] * target) ** 2 / (g.design.singular[None, :, None] * values[:, None, :] + tau)
+    explained = (values[:, None, :] * target) ** 2 / (g.design.singular[None, :, None] * values[:, None, :] + 1.0)
     return np.asarray(0.5 * (explained.sum(axis=(1, 2)) - (values[:, None, :] * rotated**2).sum(axis=(1, 2))))
 
 

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
+from concal.calibration.priors import beta_information
 from concal.consensus.factors.period import GroupFactors, Placed
 from concal.consensus.factors.wobble import positive_part
 from concal.consensus.gaussian import widen
@@ -230,6 +231,7 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
     b = metric.move_beta(group.b, A, B)
     unscale = metric.move_beta_covariance(group.beta_precision, 1.0 / A, p)
     precision, shift = widen(unscale, unscale @ b.ravel(), _coefficient_pattern(b), noise)
+    prior, pull = beta_information(group.hyperprior, group.model.prior)
     told = 0.0 if group.guided else 1.0
     answered = float(group.seen.sum())
     return FormTotals(
@@ -244,8 +246,8 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
         h=h,
         n_responses=group.n_responses,
         n_periods=group.seen.astype(np.int64),
-        beta_precision=told * (precision - np.kron(group.hyperprior, np.eye(p))),
-        beta_shift=told * shift,
+        beta_precision=told * (precision - prior),
+        beta_shift=told * (shift - pull),
         hyperprior=told * group.hyperprior,
         sigma=told * answered * metric.move_log_cholesky(group.sigma_coordinates, A),
         population_weight=told,

@@ -58,7 +58,7 @@ class GroupFactors:
     sigma : (p, p), sigma_coordinates : (p (p + 1) / 2,)
         Mean of Sigma, and of its log-Cholesky coordinates.
     hyperprior : (features, features)
-        Precision of the hyperprior of each column of beta.
+        Precision of the hyperprior of each column of beta, on the scale of its items' typical spread.
     obtained : "gradients" or "draws"
         Where the Gaussians come from: the engine's averages of gradients, or draws alone.
     guided : bool

@@ -40,12 +40,14 @@ class PopulationMoments:
     sigma_coordinates: Array
 
 
-def conditional_covariance(X: Array, hyperprior: Array, sigma: Array) -> Array:
-    r"""Average over draws of the conditional covariance of beta, :math:`(\Sigma^{-1} \otimes X'X + T)^{-1}`.
+def conditional_covariance(X: Array, hyperprior: Array, sigma: Array, sd: npt.ArrayLike) -> Array:
+    r"""Average over draws of the conditional covariance of beta,
+    :math:`(X'X \otimes \Sigma^{-1} + T \otimes S^{-2})^{-1}`, S the items' typical spreads `sd` (p,).
 
-    X'X and the hyperprior T are diagonalised together once, so that every draw costs F small inverses instead of one
-    of size F p.
+    In units of S, X'X and the hyperprior T are diagonalised together once, so that every draw costs F small inverses
+    instead of one of size F p.
     """
+    S = np.asarray(sd, dtype=np.float64)
     gram = X.T @ X
     try:
         root = np.linalg.cholesky(gram + hyperprior)
@@ -57,13 +59,13 @@ def conditional_covariance(X: Array, hyperprior: Array, sigma: Array) -> Array:
     share, vectors = np.linalg.eigh(symmetric(inner))
     share = np.clip(share, 0.0, 1.0)
     basis = solve_triangular(root, vectors, lower=True, trans="T")  # columns u_f
-    omega = np.linalg.inv(sigma)
+    omega = np.linalg.inv(sigma / np.outer(S, S))
     F, p = X.shape[1], sigma.shape[-1]
     small = np.empty((F, p, p))
     eye = np.eye(p)
     for f in range(F):
         small[f] = np.linalg.inv(share[f] * omega + (1.0 - share[f]) * eye).mean(axis=0)
-    blocks = np.einsum("if,jf,fab->iajb", basis, basis, small, optimize=True)
+    blocks = np.einsum("if,jf,fab->iajb", basis, basis, small * np.outer(S, S), optimize=True)
     return symmetric(blocks.reshape(F * p, F * p))
 
 
@@ -93,7 +95,7 @@ def population_moments(group: GroupDraws, hyperprior: Array) -> PopulationMoment
         return _with_shared(group, hyperprior)
     averaged = group.beta_mean is not None
     beta, sigma = group.flat("beta_mean" if averaged else "beta"), group.flat("sigma")
-    return _moments(group, hyperprior, beta, sigma, averaged)
+    return _moments(group, hyperprior, beta, sigma, np.array(group.model.prior.sd), averaged)
 
 
 def _with_shared(group: GroupDraws, hyperprior: Array) -> PopulationMoments:
@@ -102,7 +104,9 @@ def _with_shared(group: GroupDraws, hyperprior: Array) -> PopulationMoments:
     free = [c for c in range(p) if c not in group.model.shared]
     averaged = group.beta_mean is not None
     beta, sigma = group.flat("beta_mean" if averaged else "beta"), group.flat("sigma")
-    own = _moments(group, hyperprior, beta[:, :, free], sigma[:, free][:, :, free], averaged)
+    own = _moments(
+        group, hyperprior, beta[:, :, free], sigma[:, free][:, :, free], np.array(group.model.prior.sd)[free], averaged
+    )
     b, V, precision = np.zeros((F, p)), np.eye(F * p) * PINNED, np.eye(F * p) / PINNED
     at = np.array([f * p + c for f in range(F) for c in free])
     b[:, free], V[np.ix_(at, at)], precision[np.ix_(at, at)] = own.b, own.V, own.precision
@@ -114,12 +118,14 @@ def _with_shared(group: GroupDraws, hyperprior: Array) -> PopulationMoments:
     return PopulationMoments(b, V, precision, whole, log_cholesky(pinned(sigma, group.model)).mean(axis=0))
 
 
-def _moments(group: GroupDraws, hyperprior: Array, beta: Array, sigma: Array, averaged: bool) -> PopulationMoments:
+def _moments(
+    group: GroupDraws, hyperprior: Array, beta: Array, sigma: Array, sd: Array, averaged: bool
+) -> PopulationMoments:
     s, F, p = beta.shape
     flat = beta.reshape(s, F * p)
     b = flat.mean(axis=0)
     n_effective = float(effective_covariance_draws(s, np.array(_population_ess(group, s))))
-    root = np.linalg.cholesky(conditional_covariance(group.X, hyperprior, sigma))
+    root = np.linalg.cholesky(conditional_covariance(group.X, hyperprior, sigma, sd))
     z = solve_triangular(root, (flat - b).T, lower=True)
     spread, share = shrunk_covariance(z, n_effective)
     spread[np.diag_indices(F * p)] += RIDGE

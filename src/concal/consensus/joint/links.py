@@ -25,7 +25,7 @@ from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout
 from concal.calibration.matrices import by_lane, lanes_last
 from concal.calibration.moves.strata import unit_rate
-from concal.calibration.priors import MU_VARIANCE, log_unit, unit_power, unit_slope
+from concal.calibration.priors import MU_VARIANCE, BetaPrior, log_unit, unit_power, unit_slope
 from concal.calibration.state import GroupState
 from concal.calibration.workers import Workers
 from concal.consensus.factors.period import GroupFactors, PeriodFactors, Placed
@@ -36,8 +36,8 @@ from concal.errors import LinkError, first_few
 from concal.names import split_stratum
 
 Array = npt.NDArray[np.float64]
-Member = tuple[Family, Sequence[GroupState], float]
-"""A group of the dimension, the states of its strata, and tau of its coefficients."""
+Member = tuple[Family, Sequence[GroupState], BetaPrior]
+"""A group of the dimension, the states of its strata, and the prior of its coefficients."""
 LINK_STREAM = 50_000
 PINNED = 1e-8  # added to the variance of a link that is held: one without any is as good as fixed
 
@@ -180,7 +180,9 @@ class LinkSteps:
         """Draw t and then log s for every dimension, and carry items, populations and links along."""
         for k in range(state.links.shape[0]):
             mine = [
-                (f, [state.groups[m] for m in f.members], taus[f.lead]) for f in self.families if f.groups[0].dim == k
+                (f, [state.groups[m] for m in f.members], f.groups[0].beta_prior(taus[f.lead]))
+                for f in self.families
+                if f.groups[0].dim == k
             ]
             x = state.links[k]
             t = self._draw_shift(x, k, mine, rng)
@@ -201,8 +203,10 @@ class LinkSteps:
     def _draw_shift(self, x: Array, k: int, mine: Sequence[Member], rng: np.random.Generator) -> Array:
         P = self.priors.precision[k]
         r = x - self.priors.mean[k][:, :, None]
-        precision = np.full(LANES, P[:, 1, 1].sum() + sum(tau for _, _, tau in mine))
-        pull = np.einsum("mb,mbl->l", P[:, 1], r) + sum((tau * s[0].beta[0, 0] for _, s, tau in mine), np.zeros(LANES))
+        precision = np.full(LANES, P[:, 1, 1].sum() + sum(prior.precision[0] for *_, prior in mine))
+        pull = np.einsum("mb,mbl->l", P[:, 1], r) + sum(
+            (prior.precision[0] * s[0].beta[0, 0] for _, s, prior in mine), np.zeros(LANES)
+        )
         return np.asarray(-pull / precision + rng.standard_normal(LANES) / np.sqrt(precision))
 
     def _draw_log_scale(self, x: Array, k: int, mine: Sequence[Member], rng: np.random.Generator) -> Array:
@@ -222,7 +226,7 @@ class LinkSteps:
 
         def density(log_s: Array) -> Array:
             value = self.priors.density(k, moved(log_s)) + x.shape[0] * log_s
-            return value + sum((_population_density(f, s, tau, log_s) for f, s, tau in mine), np.zeros(LANES))
+            return value + sum((_population_density(f, s, prior, log_s) for f, s, prior in mine), np.zeros(LANES))
 
         forth = centre(x)
         drawn = forth + spread * rng.standard_normal(LANES)
@@ -232,13 +236,14 @@ class LinkSteps:
         return np.where(np.log(rng.random(LANES)) < ratio, drawn, 0.0)
 
 
-def _population_density(family: Family, states: Sequence[GroupState], tau: float, log_s: Array) -> Array:
+def _population_density(family: Family, states: Sequence[GroupState], prior: BetaPrior, log_s: Array) -> Array:
     """A group's terms along log s: hyperpriors of beta and Sigma, and the volume of beta and Sigma."""
     e, s = np.exp(log_s), states[0]
     against = unit_rate(family, states)
     power = unit_power(family.groups[0].design.X.shape[1], family.n_spread)
-    value = power * log_s - 0.5 * tau * (s.beta[:, 0] ** 2).sum(axis=0) * e * e
-    return np.asarray(value - against / (e * e) - 0.5 * tau * (s.beta[0, 1] - log_s) ** 2)
+    value = power * log_s - 0.5 * prior.precision[0] * (s.beta[:, 0] ** 2).sum(axis=0) * e * e
+    gap = s.beta[0, 1] - log_s - prior.mean[1]
+    return np.asarray(value - against / (e * e) - 0.5 * prior.precision[1] * gap**2)
 
 
 def _carry(g: GroupLayout, group: GroupState, s: Array, shift: Array, workers: Workers) -> None:
