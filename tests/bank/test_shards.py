@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
-from concal.bank.update.shards import shard_seed, with_shards
+from concal.bank.update.shards import with_shards
 from concal.calibration.period import calibrate_period
+from concal.calibration.streams import seed_of
 from concal.consensus.factors.make import make_factors
 from concal.consensus.shards import unite_shards
 from concal.data.deal import deal, most_shards, shard_of
@@ -98,7 +99,7 @@ def test_the_number_of_shards_follows_from_the_size() -> None:
     assert with_shards(data, by_size, None).calibration.shards == 3
     assert with_shards(data, by_size, 2).calibration.shards == 2
     assert with_shards(data, SPEC, None) == SPEC
-    assert len({shard_seed(7, k, n) for n in (2, 4) for k in range(n)}) == 6
+    assert len({seed_of(7, k, n) for n in (2, 4) for k in range(n)}) == 6
 
 
 @pytest.fixture(scope="module")

@@ -92,6 +92,15 @@ def test_same_seed_same_draws_on_any_number_of_threads(tiny):
     np.testing.assert_array_equal(one.abilities.mean, two.abilities.mean)
 
 
+def test_periods_of_one_seed_have_random_numbers_of_their_own(tiny):
+    """With common ones their chains would move together, and so would their Monte Carlo errors."""
+    one, other = (calibrate_period(replace(tiny, period=name), spec_for(tiny), seed=5) for name in ("2026Q1", "2026Q2"))
+    assert (one.seed, other.seed) == (5, 5)
+    for name in one.groups:
+        x, y = (c.groups[name].xi[..., 0] - c.groups[name].xi[..., 0].mean(axis=(0, 1)) for c in (one, other))
+        assert abs(np.corrcoef(x.ravel(), y.ravel())[0, 1]) < 0.1
+
+
 KILLED = """
 import sys
 sys.path.insert(0, {here!r})

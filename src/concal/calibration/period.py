@@ -19,6 +19,7 @@ from concal.calibration.known import KnownGroup, guide_period
 from concal.calibration.layout import Layout, lay_out
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws, mixture_moments
 from concal.calibration.sampler import Report, Sampler, stuck_items
+from concal.calibration.streams import seed_of
 from concal.calibration.tables import response_table
 from concal.calibration.targets import shortfall, worst_rhat
 from concal.calibration.trace import Trace, population_names
@@ -87,7 +88,7 @@ def calibrate_period(
     layout = lay_out(data)
     used_seed = options.seed if seed is None else seed
     kept = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(data, spec, used_seed))
-    sampler = Sampler(layout, options, used_seed, options.threads or available_cores())
+    sampler = Sampler(layout, options, seed_of(used_seed, data.period), options.threads or available_cores())
     give_back()
     try:
         with threadpool_limits(1, "blas"):  # the population steps are small: BLAS threads would only get in the way

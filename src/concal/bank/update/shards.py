@@ -7,7 +7,6 @@ that there were shards, but for the engine's name.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +23,7 @@ from concal.bank.update.shelf import Shelf
 from concal.bank.update.travel import TravellingCheckpoint, drop_tables
 from concal.calibration.fingerprint import fingerprint
 from concal.calibration.result import Calibration
+from concal.calibration.streams import seed_of
 from concal.consensus.shards import unite_shards
 from concal.data.deal import deal, most_shards
 from concal.data.period import PeriodData
@@ -107,7 +107,7 @@ class ShardedRun:
     def _deal(self, data: PeriodData, spec: Spec, seed: int) -> tuple[list[PeriodData], list[int]]:
         """Data and seed of every shard."""
         n = spec.calibration.shards
-        return deal(data, n), [shard_seed(seed, k, n) for k in range(n)]
+        return deal(data, n), [seed_of(seed, k, n) for k in range(n)]
 
     def _here(
         self, parts: list[PeriodData], spec: Spec, seeds: list[int], shelves: list[Shelf], resume: bool
@@ -140,9 +140,3 @@ class ShardedRun:
         for task in tasks.values():
             drop_tables(self.store, task.shelf.folder.name)
         return [found or made[f"calibrate shard {k + 1}"] for k, found in enumerate(done)]
-
-
-def shard_seed(seed: int, k: int, n: int) -> int:
-    """A seed of its own for every shard: equal seeds would give examinees of different shards the same numbers."""
-    digest = hashlib.sha256(f"{seed}/{k}/{n}".encode()).digest()
-    return int.from_bytes(digest[:8], "big") >> 2
