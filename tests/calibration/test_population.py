@@ -1,5 +1,6 @@
 """Population steps against their conditional distributions, worked out plainly."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -15,12 +16,13 @@ from concal.calibration.moves.population import (
     draw_sigma,
     inverse_wishart,
 )
-from concal.calibration.moves.sigma import log_density, pack, unpack
+from concal.calibration.moves.sigma import SigmaMove, log_density, pack, unpack
 from concal.calibration.moves.units import UnitSteps
-from concal.calibration.priors import NU, correlation_of_z, log_sigma_alone
+from concal.calibration.priors import NU, BetaPrior, beta_moments, correlation_of_z, log_sigma_alone
 from concal.calibration.standardise import standardise
 from concal.calibration.state import initial_state
 from concal.calibration.workers import Workers
+from concal.response import make_model
 
 
 def small(features=2, dimensions=1):
@@ -182,3 +184,50 @@ def test_a_proposed_correlation_of_one_is_refused():
     before = state.R.copy()
     transport.move(state, steps, np.random.default_rng(1), adapting=False)
     np.testing.assert_array_equal(state.R, before)
+
+
+def test_columns_that_hardly_vary_are_scaled_by_half_of_their_range():
+    """By its SD a rare category would be allowed effects of any size; one item with a mean code changes nothing."""
+    rng = np.random.default_rng(2)
+    rare = np.arange(200) < 4
+    number = rng.normal(5.0, 2.0, 200)
+    X = np.column_stack([np.ones(200), rare, number, rare * number, np.full(200, 3.0)])
+    scale = 1.0 / np.diag(standardise(X).to_user)
+    np.testing.assert_allclose(scale, [1.0, 0.5, number.std(), 0.5 * number[:4].max(), 1.0])
+    X[100, 1] = 0.02
+    np.testing.assert_allclose(1.0 / np.diag(standardise(X).to_user)[1], 0.5)
+    half = np.column_stack([np.ones(200), np.arange(200) < 100])
+    np.testing.assert_allclose(1.0 / np.diag(standardise(half).to_user)[1], 0.5)
+
+
+def test_prior_of_coefficients_is_the_same_in_the_users_units():
+    """beta_user = T beta with beta ~ N(m e_0, I s^2 / tau): the mean stays, the precision is T^-T T^-1 tau / s^2."""
+    rng = np.random.default_rng(3)
+    X = np.column_stack([np.ones(50), rng.normal(2020.0, 3.0, 50), np.arange(50) < 5])
+    design, typical = standardise(X), make_model("gpcm", 4).prior
+    mean, precision = beta_moments(design.prior_precision(0.3), typical)
+    T, sd = np.kron(design.to_user, np.eye(4)), np.tile(typical.sd, 3)
+    np.testing.assert_allclose(T @ np.diag(sd**2 / 0.3) @ T.T @ precision, np.eye(12), atol=1e-5)
+    own = np.zeros((3, 4))
+    own[0] = typical.mean
+    np.testing.assert_allclose(mean, design.to_user @ own, atol=1e-12)
+    drawn = np.array([BetaPrior.of(typical, 0.3).draw(3, rng) for _ in range(4000)])
+    np.testing.assert_allclose(drawn.mean(axis=0), own, atol=0.15)
+    np.testing.assert_allclose(drawn.std(axis=0), np.tile(np.array(typical.sd) / 0.3**0.5, (3, 1)), rtol=0.05)
+
+
+def test_any_group_moves_along_a_spread_that_is_hardly_known():
+    layout, _ = small()
+    move = SigmaMove(layout)
+    assert all(move._has_a_tail(k) for k in move.families)  # small, whatever is known
+    for scaling in move.scalings.values():
+        scaling.length[:] = 0.1
+    assert all(move._has_a_tail(k) for k in move.families)
+    large = replace(layout, groups=[replace(g, n_items=1000) for g in layout.groups])
+    move = SigmaMove(large)
+    for k, scaling in move.scalings.items():
+        assert move._has_a_tail(k)  # not yet known
+        scaling.length[:] = 0.1
+        assert not move._has_a_tail(k)
+        scaling.forget()
+        assert move._has_a_tail(k)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -171,6 +173,8 @@ def test_shapes_and_names(model):
     assert model.parameters[:2] == ("d", "log_a")
     assert len(set(model.parameters)) == p
     assert len(model.prior.mean) == len(model.prior.sd) == p
+    with pytest.raises(ValueError, match="mean zero for d"):
+        replace(model.prior, mean=(0.5, *model.prior.mean[1:]))  # moves of the origin rely on it
     assert all(type(field) in (int, float) for field in model.tag)
     xi = np.tile(np.array(model.prior.mean), (4, 7, 1))  # draws x items: the kernels broadcast over leading axes
     theta = np.linspace(-1, 1, 7)

@@ -141,8 +141,7 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
             population_rhat={k.split(": ", 1)[1]: v for k, v in rhat.items() if k.startswith(f"{g.name}: ")},
             population_ess={k.split(": ", 1)[1]: v for k, v in ess.items() if k.startswith(f"{g.name}: ")},
         )
-        inverse = np.linalg.inv(T)
-        prior[g.name] = options.tau * inverse.T @ inverse
+        prior[g.name] = g.design.prior_precision(options.tau)
     convergence = _convergence(sampler, groups, rhat, ess, data)
     abilities = _abilities(data, layout, trace)
     give_back()

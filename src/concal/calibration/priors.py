@@ -63,16 +63,15 @@ class BetaPrior:
         return beta
 
 
-def beta_information(features: Array, typical: PopulationPrior) -> tuple[Array, Array]:
-    """Precision of all coefficients, feature-major (f p, f p), and precision times mean (f p,).
+def beta_moments(features: Array, typical: PopulationPrior) -> tuple[Array, Array]:
+    """Prior mean b_0 (f, p) and precision T (f p, f p), feature-major, of all coefficients in the user's units.
 
-    `features` (f, f) is tau in the features' own units.
+    `features` (f, f) is tau in the features' own units (`Standardisation.prior_precision`).
     """
     unit = BetaPrior.of(typical, 1.0)
     mean = np.zeros((features.shape[0], unit.mean.size))
     mean[0] = unit.mean
-    precision = np.asarray(np.kron(features, np.diag(unit.precision)), dtype=np.float64)
-    return precision, precision @ mean.ravel()
+    return mean, np.asarray(np.kron(features, np.diag(unit.precision)), dtype=np.float64)
 
 
 def log_sigma_power(log_det: npt.ArrayLike, p: int) -> Array:
@@ -131,7 +130,7 @@ def unit_power(k: int, p: int) -> float:
 
 
 def unit_slope(k: int, p: int, inverse_dd: float, scale: float) -> float:
-    """Slope in log s of a group's prior (a integrated out) under d -> s d, given (Sigma^-1)_dd; beta's is too flat."""
+    """Slope in log s of a group's prior (a integrated out) under d -> s d, given (Sigma^-1)_dd; beta's is weak."""
     return unit_power(k, p) + NU * (NU + p) * inverse_dd / (NU * inverse_dd + scale**-2)
 
 

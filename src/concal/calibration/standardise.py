@@ -22,18 +22,24 @@ class Standardisation:
     singular: Array  # eigenvalues of X_s' X_s
     vectors: Array  # its eigenvectors, by columns
 
+    def prior_precision(self, tau: float) -> Array:
+        """Of coefficients with precision tau here, in the user's units: (features, features)."""
+        back = np.linalg.inv(self.to_user)
+        return np.asarray(tau * back.T @ back)
+
 
 def standardise(X: Array, among: Array | None = None) -> Standardisation:
     """Centre and scale every column but the intercept (the first); a column that does not vary becomes zero.
 
-    A column of two values (a category against the others) is scaled by half of their difference, which is its SD where
-    both are as frequent; by its SD, a prior would allow a rare category the larger effects the rarer it is.
-    `among` are the rows that say how: those of all items of the group, where X has some of them.
+    A column in which most items have the same value (a category against the others, a number within a category) is
+    scaled by half of its range, which is its SD where two values are as frequent; by its SD, a prior would allow a rare
+    category the larger effects the rarer it is. `among` are the rows that say how: those of all items of the group,
+    where X has some of them.
     """
     every = X if among is None else among
     centre, scale = every.mean(axis=0), every.std(axis=0)
-    low, high = every.min(axis=0), every.max(axis=0)
-    scale = np.where(((every == low) | (every == high)).all(axis=0), 0.5 * (high - low), scale)
+    most = (every == np.median(every, axis=0)).mean(axis=0) >= 0.5
+    scale = np.where(most, 0.5 * np.ptp(every, axis=0), scale)
     flat = scale <= 1e-12 * np.maximum(1.0, np.abs(centre))
     scale[flat] = 1.0
     centre[0], scale[0], flat[0] = 0.0, 1.0, False

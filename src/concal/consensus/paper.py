@@ -29,7 +29,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal import metric
-from concal.calibration.priors import beta_information
+from concal.calibration.priors import beta_moments
 from concal.calibration.result import Calibration, GroupDraws
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.consensus.shared import with_group_values
@@ -54,8 +54,8 @@ class GroupSummary:
 
     `item_ids`, `X` and `n_responses` name all its items; `mu`, `Lambda`, `m`, `Omega` have a row for each of the
     `answered` ones. `b` (features * p,) and V^-1 are vectorised feature-major; `psi` are the log-Cholesky coordinates
-    of Sigma, averaged over draws; `hyperprior` is the precision T of beta's prior (tau in the units of the features and
-    of the items' typical spread) and T b_0, b_0 its mean.
+    of Sigma, averaged over draws; `hyperprior` is the mean b_0 of beta's prior and its precision T, tau in the units of
+    the features and of the items' typical spread.
     """
 
     dimension: str
@@ -190,7 +190,7 @@ def summarise_period(calibration: Calibration, link: Link | None, n_linked: int)
             b=b,
             V_inverse=_inverse(V + _RIDGE * np.diag(np.maximum(np.diag(V), _RIDGE))),
             psi=psi,
-            hyperprior=beta_information(calibration.beta_prior_precision[name], group.model.prior),
+            hyperprior=beta_moments(calibration.beta_prior_precision[name], group.model.prior),
         )
     columns = {"A_mean": A.mean(axis=0), "A_sd": A.std(axis=0, ddof=1)}
     columns |= {"B_mean": B.mean(axis=0), "B_sd": B.std(axis=0, ddof=1)}
@@ -258,25 +258,23 @@ def consensus_population(
 ) -> tuple[Array, Array, Array]:
     r"""One population for all periods: beta* (features, p), its covariance, and Sigma*.
 
-    .. math:: \beta^\star = \Big(\sum_m V_m^{-1} - (M-1) T\Big)^{-1} \Big(\sum_m V_m^{-1} b_m - (M-1) T b_0\Big)
+    .. math:: \beta^\star = b_0 + \Big(\sum_m V_m^{-1} - (M-1) T\Big)^{-1} \sum_m V_m^{-1} (b_m - b_0)
 
     [eq:betastar], the hyperprior N(b_0, T^-1) counted once (the paper's has b_0 = 0 and T = tau I); Sigma* is the mean
     of the periods' Sigma in log-Cholesky coordinates, weighted by their items [app:logchol]. `shares` are the weights
     divided by their sum.
     """
     p = len(told[0].model.parameters)
-    precision = shift = np.zeros(())
-    for w, share, s in zip(weights, shares, told, strict=True):
-        T, pull = s.hyperprior
-        precision = precision + w * s.V_inverse - (w - share) * T
-        shift = shift + w * (s.V_inverse @ s.b) - (w - share) * pull
+    b_0 = told[0].hyperprior[0].ravel()
+    once = sum(share * s.hyperprior[1] for share, s in zip(shares, told, strict=True))
+    precision = once + sum(w * (s.V_inverse - s.hyperprior[1]) for w, s in zip(weights, told, strict=True))
     if np.linalg.eigvalsh(precision)[0] <= 0:
         raise DataError(
             f"group {name!r}: the combined precision of its coefficients is not positive definite; some features are "
             'told by no period. Take them out of the formula, or use method "analytic" or "joint"'
         )
     covariance = _inverse(precision)
-    beta = covariance @ shift
+    beta = b_0 + covariance @ sum(w * (s.V_inverse @ (s.b - b_0)) for w, s in zip(weights, told, strict=True))
     counts = shares * [s.answered.size for s in told]
     psi = sum(n * s.psi for n, s in zip(counts / counts.sum(), told, strict=True))
     return beta.reshape(-1, p), covariance, from_log_cholesky(np.asarray(psi), p)

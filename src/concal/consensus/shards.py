@@ -32,6 +32,7 @@ from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout, lay_out
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibration.streams import seed_of
 from concal.calibration.tables import response_table
 from concal.calibration.workers import available_cores
 from concal.consensus.analytic.totals import sum_periods
@@ -71,12 +72,13 @@ def unite_shards(
     made = list(factors) or [make_factors(shard) for shard in shards]
     named = [replace(f, period=f"shard {k + 1}") for k, f in enumerate(made)]
     placed = [_held(f, named[0].period) for f in named]
-    options = ConsensusSpec(seed=seed % 2**31)
+    own = seed_of(seed, data.period)
+    options = ConsensusSpec(seed=own % 2**31)
     sample = sample_jointly(placed, sum_periods(placed), options, keep=spec.calibration.draws)
     links = sample.draws.links  # (draws, dimensions, shards, 2)
     layout, xi = lay_out(data), _items(data, sample)
     threads = spec.calibration.threads or available_cores()
-    abilities = abilities_given(data, layout, xi, seed=seed, threads=threads)
+    abilities = abilities_given(data, layout, xi, seed=own, threads=threads)
     groups = _groups(data, layout, xi, sample, shards, abilities)
     calibration = Calibration(
         period=data.period,
@@ -130,8 +132,8 @@ def _groups(
         sigma = _by_chain(sample.draws.sigma[k][at])
         judged = diagnose(xi)
         centre = xi.mean(axis=(0, 1), dtype=np.float64)
-        names = [f"beta[{f},{p}]" for f in source.features for p in g.model.parameters]
-        all_beta = _by_chain(sample.draws.beta[k]).reshape(LANES, -1, len(names))
+        names = [f"beta[{source.features[f]},{g.model.parameters[c]}]" for f, c in np.argwhere(g.coefficients)]
+        all_beta = _by_chain(sample.draws.beta[k][:, g.coefficients])
         population = diagnose(all_beta, kinds=("rhat", "ess_bulk"))
         found[evidence.name] = GroupDraws(
             name=evidence.name,

@@ -41,6 +41,10 @@ class PopulationPrior:
     mean: tuple[float, ...]
     sd: tuple[float, ...]
 
+    def __post_init__(self) -> None:
+        if self.mean[0] != 0.0 or min(self.sd) <= 0.0:
+            raise ValueError(f"a population prior has mean zero for d and positive sd, not {self.mean} and {self.sd}")
+
 
 @dataclass(frozen=True)
 class ResponseModel(ABC):

@@ -34,27 +34,31 @@ def with_feature(placed, seed=1):
     )  # fmt: skip
 
 
-def test_the_population_layer_counts_the_hyperprior_once(world):
-    """beta* = (sum V^-1 - (M-1) T)^-1 (sum V^-1 b - (M-1) T b_0), written out.
-
-    b_0 is zero for 2pl; Sigma* is the item-weighted log-Cholesky mean.
-    """
+@pytest.mark.parametrize("model", ["2pl", "gpcm"])
+def test_the_population_layer_counts_the_hyperprior_once(model):
+    """beta* = (sum V^-1 - (M-1) T)^-1 (sum V^-1 b - (M-1) T b_0) and Sigma*, written out; b_0 is zero for 2pl."""
+    world = phi_world(seed=3, model=model, categories=4 if model == "gpcm" else None, tau=0.5)
+    p = len(world.model.parameters)
     form = sum_periods([replace(p, link_mean=np.zeros((1, 2))) for p in world.placed]).groups["g:0"]
     got = consensus_population(form)
     groups = [p.factors.groups["g"] for p in world.placed]
-    T = 1e-3 * np.diag([1.0, 0.3**-2, 1.0, 0.3**-2])
+    T = 0.5 * np.diag(np.tile(np.array(world.model.prior.sd) ** -2.0, 2))
+    b_0 = np.concatenate([world.model.prior.mean, np.zeros(p)])
     precision = sum(np.linalg.inv(g.V) for g in groups) - 2 * T
-    beta = np.linalg.solve(precision, sum(np.linalg.solve(g.V, g.b.ravel()) for g in groups))
+    told = sum(np.linalg.solve(g.V, g.b.ravel()) for g in groups) - 2 * T @ b_0
+    beta = np.linalg.solve(precision, told)
     np.testing.assert_allclose(got.beta.ravel(), beta, rtol=1e-8)
     np.testing.assert_allclose(np.linalg.inv(got.beta_covariance), precision, rtol=1e-8, atol=1e-6)
     n = np.array([g.n_items for g in groups])
     z = np.average([g.sigma_coordinates for g in groups], axis=0, weights=n)
-    L = np.array([[np.exp(z[0]), 0.0], [z[1], np.exp(z[2])]])
+    L = np.zeros((p, p))
+    L[np.tril_indices(p)] = z
+    L[np.diag_indices(p)] = np.exp(np.diag(L))
     np.testing.assert_allclose(got.sigma, L @ L.T, rtol=1e-9)
     X = np.array([[1.0, 0.7]])
     mean, covariance = got.predict(X)
     np.testing.assert_allclose(mean, X @ got.beta)
-    K = np.kron(X, np.eye(2))
+    K = np.kron(X, np.eye(p))
     np.testing.assert_allclose(covariance[0], got.sigma + K @ got.beta_covariance @ K.T, rtol=1e-9)
 
 

@@ -32,6 +32,8 @@ from concal.bank.exchange.population import population_of_draws
 from concal.bank.update.new_period import check_calibration, check_item_draws
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibration.standardise import group_rows, standardise
+from concal.calibration.streams import seed_of
 from concal.calibration.verdict import enough_items, good_items
 from concal.data.findings import Findings
 from concal.data.items import read_items
@@ -95,7 +97,7 @@ def calibration_from_draws(
     _numbered({name: group for name, group in parts.items() if group is not None})
     warnings: list[str] = []
     states = dict(design_states or {})
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed_of(seed, period))
     order = list(spec.groups)
     groups = {
         name: _group(name, group, draws, tuple(item_ids[name]), items, spec, states, warnings, rng)
@@ -107,7 +109,7 @@ def calibration_from_draws(
         raise DataError(f"groups have different numbers of chains and draws: {shapes}; keep the same for all")
     used = {g.dimension for g in groups.values()}
     dimensions = tuple(d for d in spec.bank.dimensions if d in used)
-    tau = spec.calibration.tau
+    tau, whole = spec.calibration.tau, group_rows({name: g.X for name, g in groups.items()})
     calibration = Calibration(
         period=period,
         dimensions=dimensions,
@@ -115,7 +117,7 @@ def calibration_from_draws(
         abilities=_abilities(draws, dimensions, person_ids),
         convergence=_convergence(groups, spec, warnings, sampled=sampled),
         tau=tau,
-        beta_prior_precision={name: tau * np.eye(len(g.features)) for name, g in groups.items()},
+        beta_prior_precision={name: standardise(g.X, whole[name]).prior_precision(tau) for name, g in groups.items()},
         seed=seed,
         engine=engine,
     )

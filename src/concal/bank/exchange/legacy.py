@@ -12,6 +12,7 @@ import polars as pl
 from concal.bank.exchange.draws import calibration_from_draws
 from concal.bank.exchange.population import gibbs, population_of_draws
 from concal.calibration.result import Calibration
+from concal.calibration.streams import seed_of
 from concal.data.findings import Findings
 from concal.data.items import read_items
 from concal.data.read import Table
@@ -57,7 +58,7 @@ def legacy_calibration(
     found.stop_if_bad()
     n_draws = draws or spec.calibration.draws
     n_draws -= n_draws % CHAINS
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(seed_of(seed, period))
     arrays: dict[str, Any] = {}
     ids: dict[str, list[str]] = {}
     states = dict(design_states or {})

@@ -18,9 +18,9 @@ from concal.bank.store.files import sha256
 from concal.errors import BankError
 from concal.names import safe_name_problem
 
-FORMAT = 4
+FORMAT = 5
 """Version of the store's layout that this concal writes."""
-OLDEST = 4
+OLDEST = 5
 """Oldest layout that this concal reads."""
 LARGEST_MANIFEST = 1 << 26
 """Bytes; a larger file is not a manifest."""

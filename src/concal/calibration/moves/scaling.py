@@ -20,7 +20,7 @@ from concal.calibration.saving import SavedFields
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
-SHORTEST, LONGEST = 0.05, 3.0
+START, SHORTEST, LONGEST = 0.5, 0.05, 3.0
 """Of a step's SD: a spread known to a few percent, and one that may be anything below e^3 times its bound."""
 
 
@@ -34,7 +34,7 @@ class Scaling(SavedFields):
 
     def __init__(self, rows: Sequence[Index]) -> None:
         self.rows = rows
-        self.length = np.full(len(rows), 0.5)
+        self.length = np.full(len(rows), START)
         self.trials = np.zeros(len(rows))
         self.row = 0
 
@@ -55,8 +55,8 @@ class Scaling(SavedFields):
         self.length[self.row] = np.clip(longer, SHORTEST, LONGEST)
 
     def forget(self) -> None:
-        """Let lengths adapt as quickly as at first."""
-        self.trials[:] = 0
+        """Let lengths adapt anew."""
+        self.length[:], self.trials[:] = START, 0
 
 
 def packed_rows(size: int, first: int = 0, offset: int = 0) -> list[Index]:

@@ -63,12 +63,15 @@ class SigmaMove:
         self.scalings = {lead: Scaling(family_rows(family)) for lead, family in self.families.items()}
         self.sketches = [Sketch(g.n_items, g.p) for g in layout.groups]
 
-    def move(self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool) -> None:
-        """Move every group; while adapting also learn."""
+    def move(
+        self, state: State, steps: UnitSteps, rng: np.random.Generator, *, adapting: bool, backwards: bool = False
+    ) -> None:
+        """Move every group; while adapting also learn. Tests that reverse time want the steps `backwards`."""
         free = [k for k, f in self.families.items() if f.groups[0].guide is None]  # guided items do not follow Sigma
         ready = [k for k in free if self.references[k].ready]
-        alone = {k: self.scalings[k] for k in ready if self._has_a_tail(k)}
-        for moving in ({k: self.references[k] for k in ready}, alone):
+        alone: dict[int, Proposer] = {k: self.scalings[k] for k in ready if self._has_a_tail(k)}
+        whole: dict[int, Proposer] = {k: self.references[k] for k in ready}
+        for moving in (alone, whole) if backwards else (whole, alone):
             for k, new in self.propose(moving, state, steps, rng).items():
                 yes = self._decide(k, new, state, steps, rng)
                 if adapting:

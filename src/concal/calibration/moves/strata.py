@@ -110,7 +110,7 @@ def unit_rate(family: Family, states: Sequence[GroupState]) -> Array:
 def _draw_betas(family: Family, states: Sequence[GroupState], tau: float, rng: np.random.Generator) -> None:
     """B of all items, then C of every stratum.
 
-    B is proposed from what d and log a say; the steps, with C integrated out under its wide prior, hardly object.
+    B is proposed from what d and log a say; the steps, with C integrated out under its prior, hardly object.
     """
     head, first, prior = family.head, states[0], family.groups[0].beta_prior(tau)
     items = np.concatenate([s.xi[:, head] for s in states])

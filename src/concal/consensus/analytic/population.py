@@ -1,6 +1,6 @@
 r"""The paper's population layer: one (beta*, Sigma*) from the periods' population posteriors, hyperprior counted once.
 
-.. math:: \beta^* = \Big(\sum_m V_m^{-1} - (M-1) T\Big)^{-1} \Big(\sum_m V_m^{-1} b_m - (M-1) T b_0\Big)
+.. math:: \beta^* = b_0 + \Big(\sum_m V_m^{-1} - (M-1) T\Big)^{-1} \sum_m V_m^{-1} (b_m - b_0)
 
 Sigma* is the item-count-weighted mean of the periods' Sigma in log-Cholesky coordinates. The hyperprior, of mean b_0
 and precision T, is weak and not moved by the link.
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.priors import beta_information
+from concal.calibration.priors import beta_moments
 from concal.consensus.analytic.totals import FormTotals
 from concal.consensus.gaussian import feature_quadratic, from_log_cholesky, inverse, raise_eigenvalues, symmetric
 from concal.errors import DataError
@@ -44,7 +44,7 @@ def consensus_population(form: FormTotals) -> Population:
         )
     if form.item_weight <= 0:
         raise DataError(f"group {form.name!r}: no period has an item with a response; its population is unknown")
-    once, pull = beta_information(form.hyperprior / form.population_weight, form.model.prior)
+    b_0, once = beta_moments(form.hyperprior / form.population_weight, form.model.prior)
     precision = symmetric(form.beta_precision + once)
     try:
         # draw noise may take directions nobody has information about below the hyperprior: half of it is kept
@@ -55,5 +55,5 @@ def consensus_population(form: FormTotals) -> Population:
             "identified by any period and has no hyperprior"
         ) from None
     covariance = inverse(precision)
-    beta = (covariance @ (form.beta_shift + pull)).reshape(-1, p)
+    beta = b_0 + (covariance @ form.beta_shift).reshape(-1, p)
     return Population(beta, covariance, from_log_cholesky(form.sigma / form.item_weight, p))

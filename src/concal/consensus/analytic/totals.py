@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
-from concal.calibration.priors import beta_information
+from concal.calibration.priors import beta_moments
 from concal.consensus.factors.period import GroupFactors, Placed
 from concal.consensus.factors.wobble import positive_part
 from concal.consensus.gaussian import widen
@@ -230,8 +230,8 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
     p = h.shape[1]
     b = metric.move_beta(group.b, A, B)
     unscale = metric.move_beta_covariance(group.beta_precision, 1.0 / A, p)
-    precision, shift = widen(unscale, unscale @ b.ravel(), _coefficient_pattern(b), noise)
-    prior, pull = beta_information(group.hyperprior, group.model.prior)
+    b_0, T = beta_moments(group.hyperprior, group.model.prior)
+    precision, shift = widen(unscale, unscale @ (b - b_0).ravel(), _coefficient_pattern(b), noise)
     told = 0.0 if group.guided else 1.0
     answered = float(group.seen.sum())
     return FormTotals(
@@ -246,8 +246,8 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
         h=h,
         n_responses=group.n_responses,
         n_periods=group.seen.astype(np.int64),
-        beta_precision=told * (precision - prior),
-        beta_shift=told * (shift - pull),
+        beta_precision=told * (precision - T),
+        beta_shift=told * shift,
         hyperprior=told * group.hyperprior,
         sigma=told * answered * metric.move_log_cholesky(group.sigma_coordinates, A),
         population_weight=told,

@@ -228,7 +228,7 @@ def _result(
     V = np.atleast_2d(np.cov(flat, rowvar=False))
     if alone:
         thinned = draws.sigma[k][:: max(1, draws.sigma[k].shape[0] // 400)]
-        hyperprior = np.linalg.inv(T).T @ np.linalg.inv(T) * float(group.hyperprior[0, 0])
+        hyperprior = g.design.prior_precision(float(group.hyperprior[0, 0]))
         V = conditional_covariance(g.design.X @ np.linalg.inv(T), hyperprior, thinned, g.model.prior.sd) + V
     V = symmetric(V)
     population = Population(flat.mean(axis=0).reshape(beta.shape[1:]), V, symmetric(draws.sigma[k].mean(axis=0)))

@@ -89,7 +89,8 @@ def prior_pull(factors: PeriodFactors, dimension: str) -> Array:
 
     .. math:: k + (p + 1) - (\nu + 2p) + \frac{\nu(\nu + p)\, w}{\nu w + s^{-2}} ;
 
-    the hyperprior of beta is too flat to count. In periods of a few hundred examinees this is half of the wobble's SD.
+    the hyperprior of beta is weak beside it and left out. In periods of a few hundred examinees this is half of the
+    wobble's SD.
     """
     slope, strata = 0.0, _strata(factors, dimension)
     for first, *others in strata:
