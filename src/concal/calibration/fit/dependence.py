@@ -66,23 +66,27 @@ def dependent_pairs(found: Residuals, n_items: int, n_persons: int, *, common: i
     )
     turned = places.T.tocsr()
 
-    def products(values: Array) -> Iterator[Array]:
+    def products(values: Floats) -> Iterator[Array]:
         """Sums over common examinees of products, some items with all: double, and one kind of value at a time.
 
         Of a large period they are millions, and all four kinds at once were the most memory of its calibration.
         """
-        left, right = (sparse.csr_array((values[m.data], m.indices, m.indptr), shape=m.shape) for m in (places, turned))
+        right = sparse.csr_array((values[turned.data].astype(np.float64), turned.indices, turned.indptr), turned.shape)
         for lo in range(0, n_rows, BLOCK):
-            yield (left[lo : lo + BLOCK] @ right).toarray()
+            start = places.indptr[lo : lo + BLOCK + 1]
+            some = slice(start[0], start[-1])
+            own = values[places.data[some]].astype(np.float64)
+            left = sparse.csr_array((own, places.indices[some], start - start[0]), (start.size - 1, n_persons))
+            yield (left @ right).toarray()
 
-    z, b = found.z[here].astype(np.float64), found.b[here].astype(np.float64)
+    z, b = found.z[here], found.b[here]
     enough = []
-    for lo, n in zip(range(0, n_rows, BLOCK), products(np.ones(z.size)), strict=True):
+    for lo, n in zip(range(0, n_rows, BLOCK), products(np.ones(z.size, np.float32)), strict=True):
         ahead = np.arange(n_rows)[None, :] > np.arange(lo, lo + n.shape[0])[:, None]
         i, j = np.nonzero((n >= common) & ahead)
         enough.append((lo, i, j, n[i, j]))
 
-    def picked(values: Array) -> Array:
+    def picked(values: Floats) -> Array:
         """Of the pairs with enough common examinees."""
         blocks = [block[i, j] for block, (_, i, j, _) in zip(products(values), enough, strict=True)]
         return np.concatenate(blocks) if blocks else np.zeros(0)
