@@ -12,7 +12,7 @@ import concal
 from concal.data.period import PeriodData
 from concal.spec import Spec
 
-ENGINE = 12
+ENGINE = 13
 """Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way."""
 OWN = "calibrate_period"
 """The engine's name among those that may calibrate a period."""

@@ -11,8 +11,9 @@ lambda = log s it is
 .. math:: c\lambda - \tfrac12 A_2 e^{2\lambda} - A_1 e^{\lambda} - C e^{-2\lambda}
           - \tfrac12 \sum_g \tau_g (b_g - \lambda)^2 ,
 
-which is drawn by an independence Metropolis step from the Gaussian at its mode. Guided groups add nothing: their priors
-live on another metric (`concal.calibration.moves.link`), and the link to it, with a flat prior in (log A, B), follows.
+which is drawn by an independence Metropolis step around its mode (`concal.calibration.moves.climb`). Guided groups add
+nothing: their priors live on another metric (`concal.calibration.moves.link`), and the link to it, with a flat prior in
+(log A, B), follows.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from concal.calibration.family import Family
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout
 from concal.calibration.matrices import by_lane, inverse, lanes_last
-from concal.calibration.moves.climb import WIDER, climb
+from concal.calibration.moves.climb import climb, draw_around, log_around
 from concal.calibration.moves.strata import unit_rate
 from concal.calibration.moves.units import AbilitySums
 from concal.calibration.priors import population_power, unit_power
@@ -146,10 +147,11 @@ def _draw_log_scale(
         return -slope / curve
 
     mode, found = climb(np.zeros(LANES), newton)
-    spread = WIDER / np.sqrt(-along.slope_and_curvature(mode)[1])
-    drawn = mode + spread * rng.standard_normal(LANES)
+    root = np.sqrt(-along.slope_and_curvature(mode)[1])
+    noise = draw_around(1, rng)
+    drawn = mode + noise[0] / root
     ratio = along.log_density(drawn) - along.log_density(np.zeros(LANES))
-    ratio = ratio + 0.5 * ((drawn - mode) ** 2 - mode**2) / spread**2
+    ratio = ratio + log_around(-mode[None] * root) - log_around(noise)
     return np.where((np.log(rng.random(LANES)) < ratio) & found, drawn, 0.0)
 
 

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
-from concal.calibration.moves.climb import WIDER, climb
+from concal.calibration.moves.climb import climb, draw_around, log_around
 from concal.calibration.state import GroupState, State
 
 Array = npt.NDArray[np.float64]
@@ -68,13 +68,13 @@ def _draw_link(members: list[tuple[GroupLayout, GroupState]], link: Array, rng: 
     l00 = np.sqrt(c00)
     l10 = c01 / l00
     l11 = np.sqrt(c11 - l10**2)
-    noise = WIDER * rng.standard_normal((2, LANES))
+    noise = draw_around(2, rng)
     second = noise[1] / l11
     drawn = mode + np.stack([(noise[0] - l10 * second) / l00, second])
 
     def proposal(x: Array) -> Array:
         u, v = x - mode
-        return np.asarray(-0.5 * ((l00 * u + l10 * v) ** 2 + (l11 * v) ** 2) / WIDER**2)
+        return log_around(np.stack([l00 * u + l10 * v, l11 * v]))
 
     ratio = log_density(drawn, G, n) - log_density(link, G, n) - proposal(drawn) + proposal(link)
     return np.where((np.log(rng.random(LANES)) < ratio) & found, drawn, link)
