@@ -23,7 +23,7 @@ SPEC = Spec.parse(
     {
         "bank": {"name": "test", "dimensions": ["x"]},
         "groups": {"g": {"model": "2pl", "dimension": "x"}},
-        "calibration": {"max_sweeps": 700, "draws": 200, "min_ess": 20.0, "max_rhat": 1.3, "item_share": 0.5},
+        "calibration": {"max_sweeps": 1500, "draws": 400, "min_ess": 80.0, "max_rhat": 1.1},
         "consensus": {"method": "analytic"},
         "data": {"reference_group": "a"},
     }
