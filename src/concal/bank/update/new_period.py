@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.allocator import give_back
 from concal.bank.store.commit import now
 from concal.bank.store.manifest import FileEntry
 from concal.bank.tables.calibration import read_calibration, write_calibration
@@ -97,6 +98,7 @@ def keep_calibration(shelf: Shelf, calibration: Calibration, spec: Spec) -> dict
     check_calibration(calibration, spec)
     writer = shelf.start("calibration")
     write_calibration(writer, calibration)
+    give_back()
     write_factors(writer, make_factors(calibration))
     shelf.finish(writer.files)
     return writer.files

@@ -24,7 +24,7 @@ from concal.response import ResponseModel
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Ints = npt.NDArray[np.int64]
-BLOCK = 400  # items at a time: bounds memory
+BLOCK = 100  # items at a time: bounds memory
 FREE = 0.1
 """Least share of a discrepancy's variance that the item's parameters must leave over for it to be tested."""
 WEIGHTS = np.array([0.5, 0.25, 0.25])

@@ -13,7 +13,8 @@ from concal.calibration.result import GroupDraws
 from concal.errors import DataError, first_few
 
 Array = npt.NDArray[np.float64]
-BLOCK_BYTES = 48 * 2**20
+BLOCK_BYTES = 12 * 2**20
+"""Of draws at a time; a handful of arrays of that size are alive at once, beside everything a calibration has."""
 
 
 class PhiMoments(NamedTuple):
