@@ -2,7 +2,7 @@
 
 They are exact only if the mode does not depend on where a chain comes from. And they bring a chain back from far away
 only if the proposal could have been there: with Gaussians, chains whose unit began a few tens of percent too small
-stayed for hundreds of sweeps (401 examinees of 90,000 responses), where a t distribution brings them back in one.
+stayed for more than a hundred sweeps (401 examinees, 87,000 responses), where a t distribution brings them back in one.
 """
 
 from __future__ import annotations
