@@ -12,7 +12,7 @@ from concal.calibration.layout import lay_out
 def test_pairs_are_those_of_a_loop():
     rng = np.random.default_rng(1)
     n_items, n_persons = 9, 60
-    person, item = np.nonzero(rng.random((n_persons, n_items)) < 0.7)
+    item, person = np.nonzero(rng.random((n_items, n_persons)) < np.array([0.7] * 8 + [0.2])[:, None])
     found = Residuals(item, person, rng.normal(size=item.size), rng.uniform(0.1, 0.4, item.size))
     got = dependent_pairs(found, n_items, n_persons, common=29, kept=100)
     by = {(i, p): k for k, (i, p) in enumerate(zip(item, person, strict=True))}

@@ -1,5 +1,7 @@
 """A prolonged warm-up learns anew; averages of abilities count every sampled sweep alike."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from programme import simulate_period
@@ -59,3 +61,21 @@ def test_abilities_are_averaged_over_every_sampled_sweep(small):
     run.close()
     assert trace.thin > 2
     np.testing.assert_allclose(trace.ability_total / trace.ability_count, total / (2 * trace.sweeps), rtol=1e-9)
+
+
+def test_thinning_keeps_every_second_draw_without_a_copy_of_them(small):
+    trace = Trace(small, CalibrationSpec(draws=1000))
+    room = 2 * trace.per_chain
+    for store in trace.xi:
+        store[:] = np.arange(1, room + 1)[:, None, None, None]
+    trace.kept = room
+    tracemalloc.start()
+    try:
+        trace._halve()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (trace.kept, trace.thin) == (room // 2, 2)
+    for store in trace.xi:
+        np.testing.assert_array_equal(store[: trace.kept, 0, 0, 0], np.arange(2, room + 1, 2))
+    assert peak < max(store.nbytes for store in trace.xi) / 10

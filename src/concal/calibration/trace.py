@@ -88,11 +88,15 @@ class Trace(SavedFields):
         self.kept += 1
 
     def _halve(self) -> None:
-        """Drop every second draw: the ones at odd multiples of the old thinning."""
+        """Drop every second draw: the ones at odd multiples of the old thinning.
+
+        One draw at a time, each to a place already read: a copy of half of the draws was the peak of a large period.
+        """
         half = self.kept // 2
         stores: list[npt.NDArray[np.floating]] = [*self.xi, *self.draws.values()]
         for store in stores:
-            store[:half] = store[1 : self.kept : 2].copy()
+            for k in range(half):
+                store[k] = store[2 * k + 1]
         self.kept, self.thin = half, 2 * self.thin
 
     def look(self, spec: CalibrationSpec, threads: int | None = None) -> Reached:

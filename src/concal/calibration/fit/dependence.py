@@ -13,27 +13,26 @@ is about zero, and t about standard normal, for items that are independent given
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import sparse
 from scipy.stats import norm
 
 from concal.calibration.fit.pvalues import benjamini_hochberg
+from concal.calibration.kernels.pairs import by_person, pair_sums
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 Floats = npt.NDArray[np.floating]
 COMMON = 50
 """Fewest examinees two items must share: below, only a correlation above .4 could be told from chance."""
-BLOCK = 64  # items at a time: bounds memory
+BLOCK = 64  # items at a time with all others: bounds memory
 KEPT = 200  # pairs of a period that are kept, those that stand out most
 
 
 class Residuals(NamedTuple):
-    """Of responses: row of the item, examinee, standardised residual z, and b."""
+    """Of responses in the order of items: row of the item (ascending), examinee, standardised residual z, and b."""
 
     item: npt.NDArray[np.integer]
     person: npt.NDArray[np.integer]
@@ -57,52 +56,36 @@ class Pairs(NamedTuple):
 def dependent_pairs(found: Residuals, n_items: int, n_persons: int, *, common: int = COMMON, kept: int = KEPT) -> Pairs:
     """Q3 of every pair of items of one dimension with enough common examinees; the `kept` smallest p-values."""
     often = np.bincount(found.item, minlength=n_items) >= common
-    row = np.cumsum(often) - 1
-    here = often[found.item]
-    n_rows = int(often.sum())
-    places = sparse.csr_array(
-        (np.arange(int(here.sum()), dtype=np.int32), (row[found.item[here]], found.person[here])),
-        shape=(n_rows, n_persons),
-    )
-    turned = places.T.tocsr()
-
-    def products(values: Floats) -> Iterator[Array]:
-        """Sums over common examinees of products, some items with all: double, and one kind of value at a time.
-
-        Of a large period they are millions, and all four kinds at once were the most memory of its calibration.
-        """
-        right = sparse.csr_array((values[turned.data].astype(np.float64), turned.indices, turned.indptr), turned.shape)
-        for lo in range(0, n_rows, BLOCK):
-            start = places.indptr[lo : lo + BLOCK + 1]
-            some = slice(start[0], start[-1])
-            own = values[places.data[some]].astype(np.float64)
-            left = sparse.csr_array((own, places.indices[some], start - start[0]), (start.size - 1, n_persons))
-            yield (left @ right).toarray()
-
-    z, b = found.z[here], found.b[here]
-    enough = []
-    for lo, n in zip(range(0, n_rows, BLOCK), products(np.ones(z.size, np.float32)), strict=True):
-        ahead = np.arange(n_rows)[None, :] > np.arange(lo, lo + n.shape[0])[:, None]
-        i, j = np.nonzero((n >= common) & ahead)
-        enough.append((lo, i, j, n[i, j]))
-
-    def picked(values: Floats) -> Array:
-        """Of the pairs with enough common examinees."""
-        blocks = [block[i, j] for block, (_, i, j, _) in zip(products(values), enough, strict=True)]
-        return np.concatenate(blocks) if blocks else np.zeros(0)
-
-    total, square = picked(z) + picked(b), picked(z**2)
-    first, second, n_common = (
-        np.concatenate(column) if enough else np.zeros(0, int)
-        for column in ([lo + i for lo, i, _, _ in enough], [j for _, _, j, _ in enough], [n for *_, n in enough])
-    )
+    names = np.flatnonzero(often)
+    first, second, n_common, total, square = _sums(found, often, n_persons, common)
     some = square > 0
     first, second, n_common, total = first[some], second[some], n_common[some], total[some]
-    q3, t = np.asarray(total / n_common, np.float64), total / np.sqrt(square[some])
+    t = total / np.sqrt(square[some])
     p = 2.0 * norm.sf(np.abs(t))
     q = benjamini_hochberg(p)
     at = np.argsort(p, kind="stable")[:kept]
-    names = np.flatnonzero(often)
-    return Pairs(
-        names[first[at]], names[second[at]], np.rint(n_common[at]).astype(np.int64), q3[at], t[at], p[at], q[at], p.size
-    )
+    q3 = total[at] / n_common[at]
+    return Pairs(names[first[at]], names[second[at]], n_common[at].astype(np.int64), q3, t[at], p[at], q[at], p.size)
+
+
+def _sums(found: Residuals, often: npt.NDArray[np.bool_], n_persons: int, common: int) -> tuple[Array, ...]:
+    """Pairs of the items that are there often enough, their common examinees, and the sums of Q3 and t."""
+    row = np.where(often, np.cumsum(often) - 1, -1).astype(np.int32)[found.item]  # items that are too rare: -1
+    n_rows = int(often.sum())
+    counts = np.bincount(found.person[row >= 0], minlength=n_persons)
+    start = np.concatenate([[0], np.cumsum(counts)])
+    others = np.empty(start[-1], np.int32), np.empty(start[-1], found.z.dtype), np.empty(start[-1], found.b.dtype)
+    by_person(row, found.person, found.z, found.b, start[:-1].copy(), *others)
+    ends = np.searchsorted(found.item, np.flatnonzero(often), side="right")
+    empty = (np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0), np.zeros(0))
+    parts = [empty]
+    for lo in range(0, n_rows, BLOCK):
+        hi = min(lo + BLOCK, n_rows)
+        own = slice(int(ends[lo - 1]) if lo else 0, int(ends[hi - 1]))
+        n = np.zeros((hi - lo, n_rows), np.int32)
+        total, square = np.zeros(n.shape), np.zeros(n.shape)
+        mine = row[own], found.person[own], found.z[own], found.b[own]
+        pair_sums(*mine, start, *others, lo, n, total, square)
+        i, j = np.nonzero(n >= common)
+        parts.append(((lo + i).astype(np.int32), j.astype(np.int32), n[i, j], total[i, j], square[i, j]))
+    return tuple(np.concatenate(column) for column in zip(*parts, strict=True))
