@@ -224,3 +224,44 @@ def test_with_equal_slopes_a_flat_item_is_found():
     assert np.all(got.infit[5:10] < 1.0)
     assert np.isfinite(got.infit_p).mean() > 0.9
     assert np.isnan(item_fit(free, xi, item, score, mean, sd)[0].infit_p).mean() > 0.9
+
+
+def test_p_values_over_draws_are_those_of_each_draw_by_the_cauchy_rule():
+    model, rng = make_model("gpcm", 4), np.random.default_rng(6)
+    xi = items_of(model, 30, rng)
+    responses = responses_of(model, xi, 60, rng)
+    draws = xi + 0.2 * rng.standard_normal((3, *xi.shape))
+    got, residuals = item_fit(model, xi, *responses, draws=draws)
+    known, same = item_fit(model, xi, *responses)
+    np.testing.assert_array_equal(residuals, same)
+    for name in ("chi_square", "df", "infit", "outfit", "observed", "expected", "misfit"):
+        np.testing.assert_array_equal(getattr(got, name), getattr(known, name))  # what is shown is at the mean
+    each = [item_fit(model, draw, *responses)[0] for draw in draws]
+    score = np.mean([cauchy_score(one.chi_square_p) for one in each], axis=0)
+    np.testing.assert_allclose(got.chi_square_p, from_cauchy(score), rtol=1e-9)
+    np.testing.assert_allclose(item_fit(model, xi, *responses, draws=xi[None])[0].p_value, known.p_value, rtol=1e-9)
+
+
+def test_few_responses_fit_as_well_at_a_draw_as_at_the_truth():
+    """At the posterior mean they fit too well. Posteriors are weighted draws of the prior."""
+    model, rng, n_items, n_draws = make_model("grm", 4), np.random.default_rng(8), 1500, 2000
+    places, sd = np.array([-1.3, -0.6, 0.0, 0.6, 1.3]), 0.4
+    place = np.tile(np.repeat(np.arange(5), 5), n_items)  # five examinees at each of five places
+    item, xi = np.repeat(np.arange(n_items), 25), items_of(model, n_items, rng)
+    score = model.simulate(places[place] + sd * rng.standard_normal(place.size), xi[item], rng)
+    prior = items_of(model, n_draws, rng)
+    log_p = np.empty((5, 4, n_draws))
+    for k, y in itertools.product(range(5), range(4)):
+        theta = places[k] + sd * NODES
+        at = [model.log_likelihood(np.full(n_draws, y), np.full(n_draws, t), prior) for t in theta]
+        log_p[k, y] = np.log(WEIGHTS @ np.exp(at))
+    total = log_p[place, score.astype(int)].reshape(n_items, 25, n_draws).sum(axis=1)
+    weight = np.exp(total - total.max(axis=1, keepdims=True))
+    weight /= weight.sum(axis=1, keepdims=True)
+    draw = prior[[rng.choice(n_draws, p=w) for w in weight]]
+    fits = (
+        item_fit(model, at, item, score, places[place], np.full(place.size, sd))[0] for at in (xi, draw, weight @ prior)
+    )
+    at_truth, at_draw, at_mean = (fit.chi_square.sum() / fit.df.sum() for fit in fits)
+    assert abs(at_draw - at_truth) < 0.03
+    assert at_mean < min(at_truth, at_draw) - 0.03

@@ -103,6 +103,11 @@ class GroupDraws:
         """Largest R-hat over each item's coordinates, (items,)."""
         return np.asarray(self.rhat.max(axis=1))
 
+    def few(self, n: int) -> Array:
+        """So many draws of the items, evenly spaced over chains and draws: (n, items, parameters) float64."""
+        at = (2 * np.arange(n) + 1) * self.n_draws // (2 * n)
+        return np.asarray(self.xi[at // self.xi.shape[1], at % self.xi.shape[1]], dtype=np.float64)
+
     def flat(self, name: str) -> Array:
         """`xi`, `beta`, `sigma`, `beta_mean` or `guide_link` as float64 with chains joined: (chain * draw, ...)."""
         values = getattr(self, name)

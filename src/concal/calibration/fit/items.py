@@ -5,6 +5,11 @@ independent given the item. The discrepancies u (`concal.calibration.fit.discrep
 :math:`X^2 = u'\,\mathrm{Var}(u)^-\,u` along the directions the item's parameters cannot imitate; infit and outfit are
 mean squares of residuals. Sums over few or extreme responses are not normal: the exact variance of X^2 and the exact
 skewness of infit and outfit under the predicted distributions go into their p-values.
+
+p-values are taken at draws of the item's posterior. A draw has the same joint distribution with the responses as the
+item that gave them, so what holds at the truth holds at a draw. The posterior mean is nearer to the responses than the
+truth is: there X^2 of items with less than 60 responses is a tenth too small. Discrepancies hardly depend on which draw
+it is (see `concal.calibration.fit.discrepancies`), and the Cauchy rule makes one p-value of several.
 """
 
 from __future__ import annotations
@@ -35,9 +40,10 @@ class ItemFit(NamedTuple):
     """Fit of a group's items in one period.
 
     `n_responses`, `chi_square`, `df`, `chi_square_p`, `infit`, `infit_p`, `outfit`, `outfit_p`, `p_value` (items,):
-    p-values are NaN where there is nothing to test. By ability bin, (items, bins): `theta`, `n_in_bin`, `observed`,
-    `expected` (mean scores, divided by the largest), `se` (predicted SD of the observed mean), `misfit` (observed
-    minus expected, as far as the item's parameters cannot make it up) and its predicted `misfit_variance`.
+    statistics at the posterior mean, p-values over the draws; NaN where there is nothing to test. By ability bin,
+    (items, bins): `theta`, `n_in_bin`, `observed`, `expected` (mean scores, divided by the largest), `se` (predicted SD
+    of the observed mean), `misfit` (observed minus expected, as far as the item's parameters cannot make it up) and its
+    predicted `misfit_variance`.
     """
 
     n_responses: Ints
@@ -59,7 +65,15 @@ class ItemFit(NamedTuple):
 
 
 def item_fit(
-    model: ResponseModel, xi: Array, item: Index, score: Array, mean: Array, sd: Array, bins: int = BINS
+    model: ResponseModel,
+    xi: Array,
+    item: Index,
+    score: Array,
+    mean: Array,
+    sd: Array,
+    bins: int = BINS,
+    *,
+    draws: Array | None = None,
 ) -> tuple[ItemFit, Array]:
     """Fit of all items of a group, and the standardised residual of every response.
 
@@ -69,6 +83,8 @@ def item_fit(
         Posterior means.
     item, score, mean, sd : (responses,)
         Item (ascending) and score of every response, mean and SD of the ability without it.
+    draws : (draws, items, p), optional
+        Of the posterior, for the p-values; without them the items are taken as known.
     """
     n_items = xi.shape[0]
     start = np.searchsorted(item, np.arange(n_items + 1))
@@ -78,15 +94,27 @@ def item_fit(
         some = slice(int(start[lo]), int(start[hi]))
         cells = make_cells(item[some] - lo, hi - lo, mean[some], sd[some], bins)
         sums, predicted = discrepancies(model, xi[lo:hi], score[some], cells, bins)
-        found.append(_statistics(cells, predicted, sums, score[some] / model.max_score, bins))
+        if draws is None:
+            p = _p_values(cells, predicted, sums, bins)[None]
+        else:
+            each = (discrepancies(model, draw[lo:hi], score[some], cells, bins) for draw in draws)
+            p = np.stack([_p_values(cells, at_draw, of_draw, bins) for of_draw, at_draw in each])
+        found.append(_statistics(cells, predicted, sums, p, score[some] / model.max_score, bins))
         left.append(residuals(model, cells, predicted, score[some], mean[some]))
     return ItemFit(*(np.concatenate(column) for column in zip(*found, strict=True))), np.concatenate(left)
 
 
-def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, share: Array, bins: int) -> ItemFit:
+def _p_values(cells: Cells, predicted: Prediction, sums: Discrepancies, bins: int) -> Array:
+    """Of chi-square, infit and outfit, (3, items)."""
+    chi_square = _chi_square(sums, cells, predicted.probability, bins)[2]
+    return np.stack([chi_square, *(_mean_square(sums, cells, predicted.probability, k) for k in (bins, bins + 1))])
+
+
+def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, p: Array, share: Array, bins: int) -> ItemFit:
+    """Of a block's items; p (draws, 3, items)."""
     n_items = sums.u.shape[0]
-    squared, df, p_bins = _chi_square(sums, cells, predicted.probability, bins)
-    p = [p_bins, *(_mean_square(sums, cells, predicted.probability, k) for k in (bins, bins + 1))]
+    squared, df, _ = _chi_square(sums, cells, predicted.probability, bins)
+    each = [combined(p[:, k].T, np.ones(len(p))) for k in range(len(WEIGHTS))]
     place, shape = cells.item * bins + cells.bin, (n_items, bins)
     count = total_in(place, cells.n, n_items * bins).reshape(shape)
     scored = total_in(cells.place, share, cells.n.size)
@@ -104,12 +132,12 @@ def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, share:
         n_responses=whole.sum(axis=1),
         chi_square=squared,
         df=df,
-        chi_square_p=p[0],
+        chi_square_p=each[0],
         infit=infit,
-        infit_p=p[1],
+        infit_p=each[1],
         outfit=outfit,
-        outfit_p=p[2],
-        p_value=combined(np.stack(p, axis=1), WEIGHTS),
+        outfit_p=each[2],
+        p_value=combined(p.reshape(-1, n_items).T, np.tile(WEIGHTS, len(p))),
         theta=theta,
         n_in_bin=whole,
         observed=observed,
