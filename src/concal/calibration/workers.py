@@ -7,7 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 
 def available_cores() -> int:
@@ -37,6 +37,12 @@ class Workers:
             queue.put(job)
         job.work()
         return job.outcome()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Stop the threads."""

@@ -145,8 +145,8 @@ def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals)
     Places are then .005 posterior SD from those of the tables themselves, also in a programme where items drift.
     """
     link = np.swapaxes(totals.link_mean, 0, 1)
-    workers, found = Workers(available_cores()), []
-    try:
+    found = []
+    with Workers(available_cores()) as workers:
         for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
             prior = group.prior_mean[table.rows], group.item_prior_covariance[table.rows]
             known = item_posterior(group.Q[table.rows], group.h[table.rows], *prior)
@@ -154,8 +154,6 @@ def _settle(evidence: Sequence[GroupEvidence], factors: Factors, totals: Totals)
                 factors.relocate(k, *known, link[g.dim], workers)
                 known = item_posterior(*factors.sums(k, link[g.dim]), *prior)
             found.append(known)
-    finally:
-        workers.close()
     factors.judge()
     return found
 
@@ -169,11 +167,12 @@ def _protect_links(
 ) -> int:
     """Weigh the factors for the links; how many items count less than half."""
     link, suspects = np.swapaxes(totals.link_mean, 0, 1), 0
-    for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
-        prior, sigma = group.prior_mean[table.rows], group.population.sigma
-        weights = link_weights(table, factors.Q[k], factors.h[k], link[g.dim], linked, known[k][0], prior, sigma)
-        factors.weights[k] = weights
-        suspects += suspected(table, weights)
+    with Workers(available_cores()) as workers:
+        for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
+            where = known[k][0], group.prior_mean[table.rows], group.population.sigma
+            weights = link_weights(table, factors.Q[k], factors.h[k], link[g.dim], linked, *where, workers)
+            factors.weights[k] = weights
+            suspects += suspected(table, weights)
     return suspects
 
 

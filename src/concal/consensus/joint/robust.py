@@ -11,9 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
+from concal.calibration.workers import Workers
 from concal.consensus.drift.displacement import displacement
 from concal.consensus.drift.others import without_each
-from concal.consensus.joint.arrange import GroupTables
+from concal.consensus.joint.arrange import BLOCK_ITEMS, GroupTables
 
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -24,7 +25,15 @@ SURE = 0.9
 
 
 def link_weights(
-    tables: GroupTables, Q: Array, h: Array, link: Array, linked: Bools, at: Array, prior_mean: Array, sigma: Array
+    tables: GroupTables,
+    Q: Array,
+    h: Array,
+    link: Array,
+    linked: Bools,
+    at: Array,
+    prior_mean: Array,
+    sigma: Array,
+    workers: Workers,
 ) -> Array:
     """Weights (factors,) of a group's factors for the links.
 
@@ -39,18 +48,22 @@ def link_weights(
     at, prior_mean : (items, p)
         Where the items are, and their prior means, in xi.
     """
-    log_A, B = link[tables.period].T
-    Q, h = metric.move_factor(Q, h, np.exp(log_A), B)
-    known = linked[tables.period]
-    others = without_each(Q, h, tables.item, at, prior_mean, sigma, moved=~known)
-    moved = displacement(Q, h, others.mean, others.covariance, others.unit)
-    tested = (
-        known
-        & others.usable
-        & (moved.degrees > 0)
-        & (np.bincount(tables.item[known], minlength=tables.rows.size)[tables.item] > 1)
-    )
-    log_same = np.where(tested, moved.log_same, np.inf)
+    log_same, tested = np.full(tables.n_factors, np.inf), np.zeros(tables.n_factors, dtype=bool)
+
+    def compare(lo: int) -> None:
+        """Each factor of some items with what the others say."""
+        items = slice(lo, min(lo + BLOCK_ITEMS, tables.rows.size))
+        own = slice(int(tables.start[items.start]), int(tables.start[items.stop]))
+        item, known = tables.item[own] - lo, linked[tables.period[own]]
+        log_A, B = link[tables.period[own]].T
+        moved_Q, moved_h = metric.move_factor(Q[own], h[own], np.exp(log_A), B)
+        others = without_each(moved_Q, moved_h, item, at[items], prior_mean[items], sigma, moved=~known)
+        moved = displacement(moved_Q, moved_h, others.mean, others.covariance, others.unit)
+        several = np.bincount(item[known], minlength=items.stop - lo)[item] > 1
+        tested[own] = known & others.usable & (moved.degrees > 0) & several
+        log_same[own] = np.where(tested[own], moved.log_same, np.inf)
+
+    workers.map(compare, range(0, tables.rows.size, BLOCK_ITEMS))
     # of an item's factors only the worst is suspected: of two that disagree one has to keep the item's place, and it
     # is the earlier one
     worst = np.zeros(log_same.size, dtype=bool)
