@@ -14,7 +14,7 @@ from concal.allocator import give_back
 from concal.calibration.checkpoint import Checkpoint, save_checkpoint
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.fingerprint import fingerprint
-from concal.calibration.fit.period_fit import DRAWS, fit_period
+from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.known import KnownGroup, guide_period
 from concal.calibration.layout import Layout, lay_out
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws, mixture_moments
@@ -145,8 +145,8 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
     convergence = _convergence(sampler, groups, rhat, ess, data)
     abilities = _abilities(data, layout, trace)
     give_back()
-    few = {name: g.few(DRAWS) for name, g in groups.items()}
-    fit = fit_period(data, layout, centres, theta_mean, theta_sd, few)
+    drawn = {name: g.last for name, g in groups.items()}
+    fit = fit_period(data, layout, centres, theta_mean, theta_sd, drawn)
     return Calibration(period, data.dimensions, groups, abilities, convergence, options.tau, prior, seed, fit=fit)
 
 

@@ -103,10 +103,10 @@ class GroupDraws:
         """Largest R-hat over each item's coordinates, (items,)."""
         return np.asarray(self.rhat.max(axis=1))
 
-    def few(self, n: int) -> Array:
-        """So many draws of the items, evenly spaced over chains and draws: (n, items, parameters) float64."""
-        at = (2 * np.arange(n) + 1) * self.n_draws // (2 * n)
-        return np.asarray(self.xi[at // self.xi.shape[1], at % self.xi.shape[1]], dtype=np.float64)
+    @property
+    def last(self) -> Array:
+        """The items' last draw of the first chain, (items, parameters) float64."""
+        return np.asarray(self.xi[0, -1], dtype=np.float64)
 
     def flat(self, name: str) -> Array:
         """`xi`, `beta`, `sigma`, `beta_mean` or `guide_link` as float64 with chains joined: (chain * draw, ...)."""

@@ -28,7 +28,7 @@ from concal import metric
 from concal.calibration.abilities import abilities_given
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.family import families
-from concal.calibration.fit.period_fit import DRAWS, fit_period
+from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout, lay_out
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
@@ -80,7 +80,7 @@ def unite_shards(
     threads = spec.calibration.threads or available_cores()
     abilities = abilities_given(data, layout, xi, seed=own, threads=threads)
     groups = _groups(data, layout, xi, sample, shards, abilities)
-    few = {name: group.few(DRAWS) for name, group in groups.items()}
+    drawn = {name: group.last for name, group in groups.items()}
     calibration = Calibration(
         period=data.period,
         dimensions=data.dimensions,
@@ -91,7 +91,7 @@ def unite_shards(
         beta_prior_precision=shards[0].beta_prior_precision,
         seed=seed,
         engine=f"concal, {len(shards)} shards",
-        fit=fit_period(data, layout, _centres(groups), abilities.mean, abilities.sd, few),
+        fit=fit_period(data, layout, _centres(groups), abilities.mean, abilities.sd, drawn),
     )
     return _with_moments(calibration, named, links.mean(axis=0))
 

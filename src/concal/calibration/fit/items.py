@@ -6,10 +6,10 @@ independent given the item. The discrepancies u (`concal.calibration.fit.discrep
 mean squares of residuals. Sums over few or extreme responses are not normal: the exact variance of X^2 and the exact
 skewness of infit and outfit under the predicted distributions go into their p-values.
 
-p-values are taken at draws of the item's posterior. A draw has the same joint distribution with the responses as the
+p-values are taken at a draw of the item's posterior. A draw has the same joint distribution with the responses as the
 item that gave them, so what holds at the truth holds at a draw. The posterior mean is nearer to the responses than the
-truth is: there X^2 of items with less than 60 responses is a tenth too small. Discrepancies hardly depend on which draw
-it is (see `concal.calibration.fit.discrepancies`), and the Cauchy rule makes one p-value of several.
+truth is: there X^2 of items with less than 60 responses is a tenth too small, and too few are flagged. Which draw it is
+hardly matters (see `concal.calibration.fit.discrepancies`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ItemFit(NamedTuple):
     """Fit of a group's items in one period.
 
     `n_responses`, `chi_square`, `df`, `chi_square_p`, `infit`, `infit_p`, `outfit`, `outfit_p`, `p_value` (items,):
-    statistics at the posterior mean, p-values over the draws; NaN where there is nothing to test. By ability bin,
+    statistics at the posterior mean, p-values at a draw; NaN where there is nothing to test. By ability bin,
     (items, bins): `theta`, `n_in_bin`, `observed`, `expected` (mean scores, divided by the largest), `se` (predicted SD
     of the observed mean), `misfit` (observed minus expected, as far as the item's parameters cannot make it up) and its
     predicted `misfit_variance`.
@@ -73,7 +73,7 @@ def item_fit(
     sd: Array,
     bins: int = BINS,
     *,
-    draws: Array | None = None,
+    draw: Array | None = None,
 ) -> tuple[ItemFit, Array]:
     """Fit of all items of a group, and the standardised residual of every response.
 
@@ -83,8 +83,8 @@ def item_fit(
         Posterior means.
     item, score, mean, sd : (responses,)
         Item (ascending) and score of every response, mean and SD of the ability without it.
-    draws : (draws, items, p), optional
-        Of the posterior, for the p-values; without them the items are taken as known.
+    draw : (items, p), optional
+        Of the posterior, for the p-values; without it the items are taken as known.
     """
     n_items = xi.shape[0]
     start = np.searchsorted(item, np.arange(n_items + 1))
@@ -94,27 +94,27 @@ def item_fit(
         some = slice(int(start[lo]), int(start[hi]))
         cells = make_cells(item[some] - lo, hi - lo, mean[some], sd[some], bins)
         sums, predicted = discrepancies(model, xi[lo:hi], score[some], cells, bins)
-        if draws is None:
-            p = _p_values(cells, predicted, sums, bins)[None]
-        else:
-            each = (discrepancies(model, draw[lo:hi], score[some], cells, bins) for draw in draws)
-            p = np.stack([_p_values(cells, at_draw, of_draw, bins) for of_draw, at_draw in each])
+        drawn = (sums, predicted)
+        if draw is not None:
+            drawn = discrepancies(model, draw[lo:hi], score[some], cells, bins)
+        p = _p_values(cells, *drawn, bins)
         found.append(_statistics(cells, predicted, sums, p, score[some] / model.max_score, bins))
         left.append(residuals(model, cells, predicted, score[some], mean[some]))
     return ItemFit(*(np.concatenate(column) for column in zip(*found, strict=True))), np.concatenate(left)
 
 
-def _p_values(cells: Cells, predicted: Prediction, sums: Discrepancies, bins: int) -> Array:
-    """Of chi-square, infit and outfit, (3, items)."""
-    chi_square = _chi_square(sums, cells, predicted.probability, bins)[2]
-    return np.stack([chi_square, *(_mean_square(sums, cells, predicted.probability, k) for k in (bins, bins + 1))])
+def _p_values(cells: Cells, sums: Discrepancies, predicted: Prediction, bins: int) -> Array:
+    """Of chi-square, infit and outfit, (items, 3)."""
+    squared, df, variance = _chi_square(sums, cells, predicted.probability, bins)
+    chi_square = np.where(df > 0, of_positive(squared, df, variance), np.nan)
+    return np.column_stack(
+        [chi_square, *(_mean_square(sums, cells, predicted.probability, k) for k in (bins, bins + 1))]
+    )
 
 
 def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, p: Array, share: Array, bins: int) -> ItemFit:
-    """Of a block's items; p (draws, 3, items)."""
     n_items = sums.u.shape[0]
     squared, df, _ = _chi_square(sums, cells, predicted.probability, bins)
-    each = [combined(p[:, k].T, np.ones(len(p))) for k in range(len(WEIGHTS))]
     place, shape = cells.item * bins + cells.bin, (n_items, bins)
     count = total_in(place, cells.n, n_items * bins).reshape(shape)
     scored = total_in(cells.place, share, cells.n.size)
@@ -131,13 +131,13 @@ def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, p: Arr
     return ItemFit(
         n_responses=whole.sum(axis=1),
         chi_square=squared,
-        df=df,
-        chi_square_p=each[0],
+        df=df.astype(np.int64),
+        chi_square_p=p[:, 0],
         infit=infit,
-        infit_p=each[1],
+        infit_p=p[:, 1],
         outfit=outfit,
-        outfit_p=each[2],
-        p_value=combined(p.reshape(-1, n_items).T, np.tile(WEIGHTS, len(p))),
+        outfit_p=p[:, 2],
+        p_value=combined(p, WEIGHTS),
         theta=theta,
         n_in_bin=whole,
         observed=observed,
@@ -148,8 +148,8 @@ def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, p: Arr
     )
 
 
-def _chi_square(sums: Discrepancies, cells: Cells, probability: Array, bins: int) -> tuple[Array, Ints, Array]:
-    r"""X^2 over the bins, its degrees of freedom and p-value.
+def _chi_square(sums: Discrepancies, cells: Cells, probability: Array, bins: int) -> tuple[Array, Array, Array]:
+    r"""X^2 over the bins, its degrees of freedom and variance.
 
     With X^2 = |t|^2 for a sum t of independent terms, :math:`Var X^2 = 2 df + \sum (E|t_i|^4 - 2 tr C_i^2 - tr^2 C_i)`,
     C_i the covariance of a term.
@@ -161,14 +161,13 @@ def _chi_square(sums: Discrepancies, cells: Cells, probability: Array, bins: int
     root = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
     L = vectors / scale[:, :, None] * root[:, None, :]  # t = L'u
     squared = (np.einsum("jib,ji->jb", L, sums.u[:, :bins]) ** 2).sum(axis=1)
-    df = kept.sum(axis=1)
+    df = kept.sum(axis=1).astype(np.float64)
     t = np.einsum("nib,nyi->nyb", L[cells.item], sums.free[:, :, :bins])
     C = np.einsum("ny,nya,nyb->nab", probability, t, t, optimize=True)
     fourth = np.einsum("ny,ny->n", probability, (t**2).sum(axis=2) ** 2)
     excess = fourth - 2.0 * (C**2).sum(axis=(1, 2)) - np.trace(C, axis1=1, axis2=2) ** 2
     variance = 2.0 * df + total_in(cells.item, cells.n * excess, df.size)
-    p = of_positive(squared, df.astype(np.float64), variance)
-    return squared, df, np.where(df > 0, p, np.nan)
+    return squared, df, variance
 
 
 def _mean_square(sums: Discrepancies, cells: Cells, probability: Array, k: int) -> Array:

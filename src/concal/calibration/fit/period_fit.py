@@ -17,9 +17,6 @@ from concal.calibration.tables import told_by_others
 from concal.data.period import GroupData, PeriodData
 
 Array = npt.NDArray[np.float64]
-DRAWS = 2
-"""Draws of the items at which p-values are taken. X^2 of an item with 40 responses has an SD of .8 over them, beside
-2.6 over items; shares of flagged items are the same with one, two, four and six."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def fit_period(
     xi: Mapping[str, Array],
     theta_mean: Array,
     theta_sd: Array,
-    draws: Mapping[str, Array] | None = None,
+    draw: Mapping[str, Array] | None = None,
 ) -> PeriodFit:
     """Fit of every item and dependence of pairs, from posterior means of items and abilities.
 
@@ -65,8 +62,8 @@ def fit_period(
     ----------
     xi : dict of group -> (items, p)
     theta_mean, theta_sd : (persons, dimensions)
-    draws : dict of group -> (draws, items, p), optional
-        `DRAWS` of the items' posteriors, for the p-values; without them the items are taken as known.
+    draw : dict of group -> (items, p), optional
+        One draw of the items' posteriors, for the p-values; without it the items are taken as known.
     """
     items, bins, groups = [], [], []
     residuals: dict[int, list[Residuals]] = {}
@@ -75,8 +72,8 @@ def fit_period(
         group = data.groups[g.name]
         item, mean, sd = told_by_others(g, xi[g.name], theta_mean[:, g.dim], theta_sd[:, g.dim])
         score = group.score[np.lexsort((group.person, group.item))]
-        some = None if draws is None else draws[g.name]
-        found, z = item_fit(g.model, xi[g.name], item, score, mean, sd, draws=some)
+        drawn = None if draw is None else draw[g.name]
+        found, z = item_fit(g.model, xi[g.name], item, score, mean, sd, draw=drawn)
         items.append(_item_frame(group, found, _mean_scores(g, score)))
         bins.append(_bin_frame(group, found))
         if len(layout.populations) > 1:
