@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from programme import MODELS, simulate_period
 
+from concal.calibration import tables
 from concal.calibration.layout import lay_out
 from concal.calibration.tables import BINS, MOST, response_table, without_own
 
@@ -100,6 +101,15 @@ def test_tables_are_what_a_loop_counts(model, bins):
                     assert table.cell_count[j, b, atoms.size + k] == own.size
                     if own.size:
                         assert table.cell_score[j, b, atoms.size + k] == pytest.approx(own.mean(), rel=1e-6)
+
+
+def test_tables_made_some_items_at_a_time_are_the_same(monkeypatch):
+    _, g, xi, mean, sd = period_of(MODELS[0])
+    whole = response_table(g, xi, mean, sd)
+    monkeypatch.setattr(tables, "_TABLED", int(np.diff(g.item_start).max()) + 1)
+    assert len(tables._item_blocks(g)) > 2
+    for one, other in zip(whole, response_table(g, xi, mean, sd), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_few_and_no_responses():

@@ -51,6 +51,7 @@ MOST = 0.9
 """Largest share of what is known about an examinee that one response is allowed to have told."""
 
 _AT_A_TIME = 100_000  # responses whose terms are computed together: some 20 arrays of 0.8 MB
+_TABLED = 500_000  # responses that are put into tables together
 
 
 def response_table(g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array, bins: int = BINS) -> ResponseTable:
@@ -63,29 +64,52 @@ def response_table(g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array
     theta_mean, theta_sd : (persons,)
         Posterior means and SDs of the examinees on the group's dimension.
     """
-    counts = np.diff(g.item_start)
-    score = g.item_score.astype(np.float64)
-    item, mean, sd = told_by_others(g, xi, theta_mean, theta_sd)
-    place = item * bins + by_ability(item, mean, np.minimum(counts, bins))
-    centre, spread = bin_moments(place, g.n_items * bins, mean, sd)
-    cell_score, cell_count = _cells(g, place, score, g.n_items * bins)
-    shape = (g.n_items, bins)
+    parts = [_table_of(g, slice(lo, hi), xi, theta_mean, theta_sd, bins) for lo, hi in _item_blocks(g)]
+    return ResponseTable(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _item_blocks(g: GroupLayout) -> list[tuple[int, int]]:
+    """Runs of items with about `_TABLED` responses each: the arrays of a large group's table are not made at once."""
+    lo, blocks = 0, []
+    while lo < g.n_items:
+        hi = int(np.searchsorted(g.item_start, g.item_start[lo] + _TABLED, side="right")) - 1
+        hi = min(max(hi, lo + 1), g.n_items)
+        blocks.append((lo, hi))
+        lo = hi
+    return blocks or [(0, 0)]
+
+
+def _table_of(g: GroupLayout, items: slice, xi: Array, theta_mean: Array, theta_sd: Array, bins: int) -> ResponseTable:
+    """Tables of some items."""
+    n = items.stop - items.start
+    start = g.item_start[items.start : items.stop + 1]
+    score = g.item_score[start[0] : start[-1]].astype(np.float64)
+    item, mean, sd = told_by_others(g, xi, theta_mean, theta_sd, items)
+    place = item * bins + by_ability(item, mean, np.minimum(np.diff(start), bins))
+    centre, spread = bin_moments(place, n * bins, mean, sd)
+    cell_score, cell_count = _cells(g, place, score, n * bins)
     return ResponseTable(
-        centre.reshape(shape), spread.reshape(shape), cell_score.reshape(*shape, -1),
-        cell_count.reshape(*shape, -1),
+        centre.reshape(n, bins), spread.reshape(n, bins), cell_score.reshape(n, bins, -1),
+        cell_count.reshape(n, bins, -1),
     )  # fmt: skip
 
 
 def told_by_others(
-    g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array
+    g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array, items: slice | None = None
 ) -> tuple[npt.NDArray[np.intp], Array, Array]:
-    """Item, and mean and SD of the ability without the response itself, for every response in the order of items."""
-    item = np.repeat(np.arange(g.n_items), np.diff(g.item_start))
+    """Item, and mean and SD of the ability without the response itself, for every response in the order of items.
+
+    With `items` of these only, counted from the first of them.
+    """
+    first, last = (0, g.n_items) if items is None else (items.start, items.stop)
+    start = g.item_start[first : last + 1]
+    item = np.repeat(np.arange(last - first), np.diff(start))
     mean, sd = np.empty(item.size), np.empty(item.size)
     for lo in range(0, item.size, _AT_A_TIME):
-        some = slice(lo, lo + _AT_A_TIME)
-        score, person = g.item_score[some].astype(np.float64), g.item_person[some]
-        mean[some], sd[some] = without_own(g, xi[item[some]], score, theta_mean[person], theta_sd[person])
+        hi = min(lo + _AT_A_TIME, item.size)
+        some, there = slice(lo, hi), slice(start[0] + lo, start[0] + hi)
+        score, person = g.item_score[there].astype(np.float64), g.item_person[there]
+        mean[some], sd[some] = without_own(g, xi[first + item[some]], score, theta_mean[person], theta_sd[person])
     return item, mean, sd
 
 
