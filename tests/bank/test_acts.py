@@ -184,6 +184,21 @@ def test_an_exclusion_holds_whatever_is_split(bank: Bank) -> None:
     assert row(bank, "v05")["n_periods"] == 3
 
 
+def test_a_split_starts_where_it_was_asked_to_though_the_item_is_excluded_there(bank: Bank) -> None:
+    bank.exclude("v05", "Q2")
+    bank.split("v05", "Q2")
+    assert [row(bank, item)["n_periods"] for item in ("v05", "v05@Q2")] == [1, 1]
+    bank.include("v05@Q2", "Q2")
+    assert [row(bank, item)["n_periods"] for item in ("v05", "v05@Q2")] == [1, 2]
+
+
+@pytest.mark.parametrize("onwards", [True, False])
+def test_a_split_of_nothing_but_an_excluded_period_is_refused(bank: Bank, onwards: bool) -> None:
+    bank.exclude("v05", "Q3")
+    with pytest.raises(BankError, match="no period would be left that says anything about 'v05@Q3'"):
+        bank.split("v05", "Q3", onwards=onwards)
+
+
 @pytest.mark.parametrize(
     ("item", "periods", "options", "said"),
     [

@@ -73,7 +73,7 @@ def split(
         first = min(asked, key=order.index)
         named = [name for name in order if name in asked]
         if onwards:
-            named = [name for name in order[order.index(first) :] if item in _counting(periods, name)]
+            named = [name for name in order[order.index(first) :] if item in _calibrated(periods, name)]
         given = f"{item}@{first}" if new_id is None else new_id
         _refuse_id(periods, head, given)
         act = Act(kind="split", item=item, periods=tuple(named), onwards=onwards, new_id=given, reason=reason)
@@ -100,6 +100,11 @@ def join(store: Store, new_id: str, *, reason: str, progress: Progress | None) -
     return update(store, contribute, None, reason, progress)
 
 
+def _calibrated(periods: Periods, period: str) -> set[str]:
+    """Items of a period's calibration, excluded ones too."""
+    return set(periods.calibrated(period)["item_id"].to_list())
+
+
 def _counting(periods: Periods, period: str) -> set[str]:
     """Items of a period with responses that count."""
     return {item for ids in periods.answered(period).values() for item in ids}
@@ -107,11 +112,10 @@ def _counting(periods: Periods, period: str) -> set[str]:
 
 def _answered_as(periods: Periods, item: str, period: str) -> str:
     """The id an item has in a period's data; refused where it was not answered there."""
-    table = periods.calibrated(period)
     stored = periods.adjustment(period).stored(item)
-    if stored is not None and item in set(table["item_id"].to_list()):
+    if stored is not None and item in _calibrated(periods, period):
         return stored
-    seen = [name for name in periods if item in set(periods.calibrated(name)["item_id"].to_list())]
+    seen = [name for name in periods if item in _calibrated(periods, name)]
     if not seen:
         raise BankError(f"there is no item {item!r} in any period; `concal items BANK` lists all")
     raise BankError(f"item {item!r} was not answered in period {period!r}; it was in {first_few(seen)}")
