@@ -18,7 +18,7 @@ from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.known import KnownGroup, guide_period
 from concal.calibration.layout import Layout, lay_out
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws, mixture_moments
-from concal.calibration.sampler import Report, Sampler, stuck_items
+from concal.calibration.sampler import Report, Sampled, Sampler
 from concal.calibration.streams import seed_of
 from concal.calibration.tables import response_table
 from concal.calibration.targets import shortfall, worst_rhat
@@ -28,7 +28,7 @@ from concal.calibration.workers import available_cores
 from concal.data.check import check_period
 from concal.data.period import PeriodData
 from concal.errors import counted, first_few
-from concal.spec import Spec
+from concal.spec import CalibrationSpec, Spec
 
 Array = npt.NDArray[np.float64]
 
@@ -88,32 +88,47 @@ def calibrate_period(
     layout = lay_out(data)
     used_seed = options.seed if seed is None else seed
     kept = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(data, spec, used_seed))
-    sampler = Sampler(layout, options, seed_of(used_seed, data.period), options.threads or available_cores())
+    sampled = _sample(layout, options, seed_of(used_seed, data.period), kept, progress, resume=resume)
+    result = _result(data, layout, sampled, period or data.period, used_seed)
+    if kept is not None and result.convergence.converged:
+        kept.path.unlink(missing_ok=True)
+    return result
+
+
+def _sample(
+    layout: Layout,
+    options: CalibrationSpec,
+    seed: int,
+    kept: Checkpoint | None,
+    progress: Report | None,
+    *,
+    resume: bool,
+) -> Sampled:
+    """Run the chains; their state and the moves are let go with the sampler, before the result is made."""
+    sampler = Sampler(layout, options, seed, options.threads or available_cores())
     give_back()
     try:
         with threadpool_limits(1, "blas"):  # the population steps are small: BLAS threads would only get in the way
             sampler.run(kept, progress, resume=resume)
     finally:
         sampler.close()
-    if kept is not None and (not sampler.converged or stuck_items(sampler)):
+    sampled = sampler.sampled()
+    if kept is not None and (not sampled.converged or sampled.stuck):
         save_checkpoint(kept, sampler)  # before the result takes the draws
-    result = _result(data, layout, sampler, period or data.period, used_seed)
-    if kept is not None and result.convergence.converged:
-        kept.path.unlink(missing_ok=True)
-    return result
+    return sampled
 
 
-def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, seed: int) -> Calibration:
-    trace, options = sampler.trace, sampler.spec
+def _result(data: PeriodData, layout: Layout, sampled: Sampled, period: str, seed: int) -> Calibration:
+    trace, options = sampled.trace, sampled.spec
     link = trace.final("link")
     features = {g.name: g.features for g in data.groups.values()}
-    rhat, ess = _population_diagnostics(layout, trace, features, sampler.threads)
+    rhat, ess = _population_diagnostics(layout, trace, features, sampled.threads)
     groups, prior = {}, {}
     alone = {f.groups[0].name for f in layout.families if len(f.members) == 1}  # others' conditional means are draws
     centres: dict[str, Array] = {}
     theta_mean, theta_sd = _ability_moments(trace)
     for k, (g, moments) in enumerate(zip(layout.groups, trace.averages.means(), strict=True)):
-        source, found = data.groups[g.name], diagnose(trace.stored_xi(k), threads=sampler.threads)
+        source, found = data.groups[g.name], diagnose(trace.stored_xi(k), threads=sampled.threads)
         xi = trace.take_xi(k)
         T = g.design.to_user
         centres[g.name] = xi.mean(axis=(0, 1), dtype=np.float64)
@@ -142,7 +157,7 @@ def _result(data: PeriodData, layout: Layout, sampler: Sampler, period: str, see
             population_ess={k.split(": ", 1)[1]: v for k, v in ess.items() if k.startswith(f"{g.name}: ")},
         )
         prior[g.name] = g.design.prior_precision(options.tau)
-    convergence = _convergence(sampler, groups, rhat, ess, data)
+    convergence = _convergence(sampled, groups, rhat, ess, data)
     abilities = _abilities(data, layout, trace)
     give_back()
     drawn = {name: g.last for name, g in groups.items()}
@@ -159,29 +174,28 @@ def _population_diagnostics(
 
 
 def _convergence(
-    sampler: Sampler,
+    sampled: Sampled,
     groups: dict[str, GroupDraws],
     rhat: dict[str, float],
     ess: dict[str, float],
     data: PeriodData,
 ) -> Convergence:
-    options, trace, reached = sampler.spec, sampler.trace, sampler.trace.reached
+    options, trace, reached = sampled.spec, sampled.trace, sampled.trace.reached
     assert reached is not None
     good = {name: good_items(g, options) for name, g in groups.items()}
     warnings = list(data.warnings)
-    if sampler.stopped_by is not None:
+    if sampled.stopped_by is not None:
         missing = shortfall(reached, options, trace.sweeps)
-        warnings.append(f"stopped at {sampler.stopped_by} before the targets held: {missing}")
+        warnings.append(f"stopped at {sampled.stopped_by} before the targets held: {missing}")
     if undefined := [name for name, value in rhat.items() if np.isnan(value)]:
         warnings.append(
             f"R-hat of {len(undefined)} population parameters is undefined, because their chains stand still: "
             f"{first_few(undefined)}"
         )
-    stuck = stuck_items(sampler)
-    if stuck:
-        names = [groups[name].item_ids[j] for name, j in stuck]
-        warnings.append(f"{counted(len(stuck), 'item')} never moved in some chain: {first_few(names)}; run longer")
-        for name, j in stuck:
+    if sampled.stuck:
+        names = [groups[name].item_ids[j] for name, j in sampled.stuck]
+        warnings.append(f"{counted(len(names), 'item')} never moved in some chain: {first_few(names)}; run longer")
+        for name, j in sampled.stuck:
             good[name][j] = False
     every = np.concatenate(list(good.values()))
     bad = [groups[name].item_ids[j] for name, of in good.items() for j in np.flatnonzero(~of)]
@@ -190,11 +204,11 @@ def _convergence(
             f"{counted(len(bad), 'item')} above R-hat {options.max_item_rhat}: {first_few(bad)}; marked, and no anchors"
         )
     return Convergence(
-        converged=sampler.converged and enough_items(every, options),
-        sweeps=sampler.state.sweep,
-        warmup=sampler.warmup_end,
+        converged=sampled.converged and enough_items(every, options),
+        sweeps=sampled.sweeps,
+        warmup=sampled.warmup,
         thin=trace.thin,
-        seconds=sampler.seconds,
+        seconds=sampled.seconds,
         max_rhat_population=worst_rhat(np.array(list(rhat.values()))),
         min_ess_population=min(ess.values()),
         share_items_rhat=float(every.mean()),

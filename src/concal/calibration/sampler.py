@@ -51,6 +51,31 @@ class Progress:
 Report = Callable[[Progress], None]
 
 
+@dataclass(frozen=True)
+class Sampled:
+    """What a run leaves for its result. The state of the chains and what moves keep is not among it.
+
+    Attributes
+    ----------
+    converged : bool
+        Whether every target held at the last check.
+    stuck : tuple of (group, index)
+        Items that some chain never moved while sampling.
+    stopped_by : str or None
+        The option that ended the run before its targets held.
+    """
+
+    trace: Trace
+    spec: CalibrationSpec
+    threads: int
+    sweeps: int
+    warmup: int
+    seconds: float
+    converged: bool
+    stuck: tuple[tuple[str, int], ...]
+    stopped_by: str | None
+
+
 class Stopped(Exception):
     """Raised by a report to end the run as Ctrl-C does: its checkpoint stays."""
 
@@ -83,6 +108,25 @@ class Sampler:
     def close(self) -> None:
         """Stop the worker threads."""
         self.workers.close()
+
+    def sampled(self) -> Sampled:
+        """What is left of the run."""
+        return Sampled(
+            trace=self.trace,
+            spec=self.spec,
+            threads=self.threads,
+            sweeps=self.state.sweep,
+            warmup=self.warmup_end,
+            seconds=self.seconds,
+            converged=self.converged,
+            stuck=self._stuck(),
+            stopped_by=self.stopped_by,
+        )
+
+    def _stuck(self) -> tuple[tuple[str, int], ...]:
+        counts = zip(self.layout.groups, self.moves.units.item_accepted, strict=True)
+        still = ((g.name, (c[:, : self.spec.chains] == 0).any(axis=1)) for g, c in counts)
+        return tuple((name, int(j)) for name, items in still for j in np.flatnonzero(items))
 
     def sweep(self) -> None:
         """One sweep of every chain."""
@@ -209,12 +253,3 @@ def at_sweep_ends() -> Iterator[Callable[[], bool]]:
         yield lambda: asked
     finally:
         signal.signal(signal.SIGINT, previous)
-
-
-def stuck_items(sampler: Sampler) -> list[tuple[str, int]]:
-    """Items (group, index) that some chain never moved while sampling."""
-    stuck = []
-    for g, counts in zip(sampler.layout.groups, sampler.moves.units.item_accepted, strict=True):
-        chains = counts[:, : sampler.spec.chains]
-        stuck += [(g.name, int(j)) for j in np.flatnonzero((chains == 0).any(axis=1))]
-    return stuck
