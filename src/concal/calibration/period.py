@@ -89,6 +89,7 @@ def calibrate_period(
     used_seed = options.seed if seed is None else seed
     kept = None if checkpoint is None else Checkpoint(Path(checkpoint), fingerprint(data, spec, used_seed))
     sampled = _sample(layout, options, seed_of(used_seed, data.period), kept, progress, resume=resume)
+    give_back()
     result = _result(data, layout, sampled, period or data.period, used_seed)
     if kept is not None and result.convergence.converged:
         kept.path.unlink(missing_ok=True)
