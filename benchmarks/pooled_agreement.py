@@ -173,5 +173,5 @@ def say(text: str, started: float) -> None:
 
 
 if __name__ == "__main__":
-    np.seterr(all="warn")
+    np.seterr(all="warn", under="ignore")
     main()

@@ -76,7 +76,7 @@ def _item_blocks(g: GroupLayout) -> list[tuple[int, int]]:
         hi = min(max(hi, lo + 1), g.n_items)
         blocks.append((lo, hi))
         lo = hi
-    return blocks or [(0, 0)]
+    return blocks
 
 
 def _table_of(g: GroupLayout, items: slice, xi: Array, theta_mean: Array, theta_sd: Array, bins: int) -> ResponseTable:

@@ -25,8 +25,9 @@ class Workers:
 
     def __init__(self, threads: int) -> None:
         self._queues: list[SimpleQueue[_Job | None]] = [SimpleQueue() for _ in range(threads - 1)]
-        for queue in self._queues:
-            threading.Thread(target=_serve, args=(queue,), daemon=True).start()
+        self._threads = [threading.Thread(target=_serve, args=(queue,), daemon=True) for queue in self._queues]
+        for thread in self._threads:
+            thread.start()
 
     def map(self, function: Callable[[Any], Any], tasks: Iterable[Any]) -> list[Any]:
         """Apply to every task; results in the tasks' order. Of several errors the first task's is raised."""
@@ -45,10 +46,12 @@ class Workers:
         self.close()
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads; what their last chunks referred to is let go by then."""
         for queue in self._queues:
             queue.put(None)
-        self._queues = []
+        for thread in self._threads:
+            thread.join()
+        self._queues, self._threads = [], []
 
 
 class _Job:
@@ -87,3 +90,4 @@ class _Job:
 def _serve(queue: SimpleQueue[_Job | None]) -> None:
     while (job := queue.get()) is not None:
         job.work()
+        del job  # an idle thread would keep what the chunks refer to: the whole state of the chains

@@ -71,12 +71,13 @@ def dependent_pairs(found: Residuals, n_items: int, n_persons: int, *, common: i
 def _sums(found: Residuals, often: npt.NDArray[np.bool_], n_persons: int, common: int) -> tuple[Array, ...]:
     """Pairs of the items that are there often enough, their common examinees, and the sums of Q3 and t."""
     row = np.where(often, np.cumsum(often) - 1, -1).astype(np.int32)[found.item]  # items that are too rare: -1
-    n_rows = int(often.sum())
+    names = np.flatnonzero(often)
+    n_rows = names.size
     counts = np.bincount(found.person[row >= 0], minlength=n_persons)
     start = np.concatenate([[0], np.cumsum(counts)])
     others = np.empty(start[-1], np.int32), np.empty(start[-1], found.z.dtype), np.empty(start[-1], found.b.dtype)
     by_person(row, found.person, found.z, found.b, start[:-1].copy(), *others)
-    ends = np.searchsorted(found.item, np.flatnonzero(often), side="right")
+    ends = np.searchsorted(found.item, names.astype(found.item.dtype), side="right")
     empty = (np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0), np.zeros(0))
     parts = [empty]
     for lo in range(0, n_rows, BLOCK):

@@ -105,7 +105,8 @@ def item_fit(
 
 def _p_values(cells: Cells, sums: Discrepancies, predicted: Prediction, bins: int) -> Array:
     """Of chi-square, infit and outfit, (items, 3)."""
-    squared, df, variance = _chi_square(sums, cells, predicted.probability, bins)
+    directions, squared, df = _chi_square(sums, bins)
+    variance = _variance(directions, sums, cells, predicted.probability)
     chi_square = np.where(df > 0, of_positive(squared, df, variance), np.nan)
     return np.column_stack(
         [chi_square, *(_mean_square(sums, cells, predicted.probability, k) for k in (bins, bins + 1))]
@@ -114,7 +115,7 @@ def _p_values(cells: Cells, sums: Discrepancies, predicted: Prediction, bins: in
 
 def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, p: Array, share: Array, bins: int) -> ItemFit:
     n_items = sums.u.shape[0]
-    squared, df, _ = _chi_square(sums, cells, predicted.probability, bins)
+    _, squared, df = _chi_square(sums, bins)
     place, shape = cells.item * bins + cells.bin, (n_items, bins)
     count = total_in(place, cells.n, n_items * bins).reshape(shape)
     scored = total_in(cells.place, share, cells.n.size)
@@ -148,26 +149,31 @@ def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, p: Arr
     )
 
 
-def _chi_square(sums: Discrepancies, cells: Cells, probability: Array, bins: int) -> tuple[Array, Array, Array]:
-    r"""X^2 over the bins, its degrees of freedom and variance.
-
-    With X^2 = |t|^2 for a sum t of independent terms, :math:`Var X^2 = 2 df + \sum (E|t_i|^4 - 2 tr C_i^2 - tr^2 C_i)`,
-    C_i the covariance of a term.
-    """
+def _chi_square(sums: Discrepancies, bins: int) -> tuple[Array, Array, Array]:
+    """Directions L of what is tested, (items, bins, bins); X^2 = |L'u|^2 over the bins, and its degrees of freedom."""
     scale = np.sqrt(sums.total[:, :bins])
     scale = np.where(scale > 0, scale, np.inf)
     values, vectors = np.linalg.eigh(sums.W[:, :bins, :bins] / scale[:, :, None] / scale[:, None, :])
     kept = values > FREE
     root = np.where(kept, 1.0 / np.sqrt(np.where(kept, values, 1.0)), 0.0)
-    L = vectors / scale[:, :, None] * root[:, None, :]  # t = L'u
+    L = vectors / scale[:, :, None] * root[:, None, :]
     squared = (np.einsum("jib,ji->jb", L, sums.u[:, :bins]) ** 2).sum(axis=1)
-    df = kept.sum(axis=1).astype(np.float64)
-    t = np.einsum("nib,nyi->nyb", L[cells.item], sums.free[:, :, :bins])
+    return L, squared, kept.sum(axis=1).astype(np.float64)
+
+
+def _variance(L: Array, sums: Discrepancies, cells: Cells, probability: Array) -> Array:
+    r"""Of X^2 = |t|^2, t = L'u, a sum of independent terms.
+
+    .. math:: Var X^2 = 2 df + \sum_i (E|t_i|^4 - 2 tr C_i^2 - tr^2 C_i),
+
+    C_i the covariance of a term; df is the trace of their sum.
+    """
+    t = np.einsum("nib,nyi->nyb", L[cells.item], sums.free[:, :, : L.shape[1]])
     C = np.einsum("ny,nya,nyb->nab", probability, t, t, optimize=True)
+    trace = np.trace(C, axis1=1, axis2=2)
     fourth = np.einsum("ny,ny->n", probability, (t**2).sum(axis=2) ** 2)
-    excess = fourth - 2.0 * (C**2).sum(axis=(1, 2)) - np.trace(C, axis1=1, axis2=2) ** 2
-    variance = 2.0 * df + total_in(cells.item, cells.n * excess, df.size)
-    return squared, df, variance
+    excess = fourth - 2.0 * (C**2).sum(axis=(1, 2)) - trace**2
+    return total_in(cells.item, cells.n * (2.0 * trace + excess), L.shape[0])
 
 
 def _mean_square(sums: Discrepancies, cells: Cells, probability: Array, k: int) -> Array:

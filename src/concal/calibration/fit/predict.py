@@ -25,8 +25,8 @@ NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
 _FAR = np.array([5.5, 7.0, 9.5, 13.0, 18.0, 24.0, 30.0, 36.0])
 LOGITS = np.concatenate([-_FAR[::-1], np.linspace(-4.5, 4.5, 21), _FAR])
-"""Grid of scores between the atoms; far out it is coarse, for densities that pile up at 0 and 1. Its ends are the
-scores nearest to 0 and 1 that a number in double precision can tell from them."""
+"""Grid of scores between the atoms; far out it is coarse, for densities that pile up at 0 and 1. Its end is the
+score nearest to 1 that a number in double precision can tell from it, and it goes as far out at 0."""
 
 _AT_A_TIME = 20_000  # scores whose terms are computed together: some 30 arrays of 0.8 MB
 

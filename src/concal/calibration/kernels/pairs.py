@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from concal.compiler import kernel
 
 
@@ -31,7 +33,7 @@ def pair_sums(
     says where a person's responses are among by_item, by_z, by_b.
     """
     for k in range(item.size):
-        j, p, own_z, own_b = item[k], person[k], float(z[k]), float(b[k])
+        j, p, own_z, own_b = item[k], person[k], np.float64(z[k]), np.float64(b[k])
         if j < 0:
             continue
         for other in range(start[p], start[p + 1]):
