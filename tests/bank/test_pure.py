@@ -356,6 +356,28 @@ def test_a_calibration_of_an_older_engine_is_not_taken_up(monkeypatch: pytest.Mo
     assert fingerprint(data, SPEC, 1, "engine") != now
 
 
+def test_a_calibration_under_another_response_model_is_not_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the same data and spec: the model as it is, and for one of another package the source as it is."""
+    data = check_period(responses_table("Q1"), items_table(), SPEC, period="Q1").data
+    name, group = next(iter(data.groups.items()))
+    found = [fingerprint(data, SPEC, 1)]
+    for slopes in ("equal", "free"):
+        other = replace(group, model=replace(group.model, slopes=slopes))
+        found.append(fingerprint(replace(data, groups=data.groups | {name: other}), SPEC, 1))
+    assert found[0] == found[2] != found[1]
+    source = tmp_path / "model_of_theirs.py"
+    source.write_text("SLOPE = 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    theirs = type("Theirs", (type(group.model),), {"__module__": "model_of_theirs"})
+    added = replace(data, groups=data.groups | {name: replace(group, model=theirs(**vars(group.model)))})
+    before = fingerprint(added, SPEC, 1)
+    assert fingerprint(added, SPEC, 1) == before
+    source.write_text("SLOPE = 2.0\n")
+    assert fingerprint(added, SPEC, 1) != before
+
+
 def test_a_resumed_period_comes_with_the_item_table_given_now(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

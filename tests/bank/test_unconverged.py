@@ -148,8 +148,8 @@ def test_more_sweeps_go_on_where_it_stopped(tmp_path: Path) -> None:
             bank.add("Q1", responses, items, wide=True, max_sweeps=limit)
         assert bank.refresh().version == 0
         assert bank.add("Q1", responses, items, wide=True).convergence.converged
-    mine, theirs = once.calibration("Q1"), twice.calibration("Q1")
-    np.testing.assert_array_equal(mine.groups["g"].xi, theirs.groups["g"].xi)
-    assert theirs.convergence.warnings == mine.convergence.warnings
-    denied = 100 + WARMUP  # what a run that is cut within its warm-up gets when it goes on
-    assert cut.calibration("Q1").convergence.warmup >= denied
+    mine = once.calibration("Q1")
+    for bank in (twice, cut):
+        theirs = bank.calibration("Q1")
+        np.testing.assert_array_equal(mine.groups["g"].xi, theirs.groups["g"].xi)
+        assert theirs.convergence.warnings == mine.convergence.warnings

@@ -1,12 +1,14 @@
 """The Monte Carlo error of what is delivered, when a run stops, and what it says until then."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
-from concal.calibration.delivered import DeliveredError, item_errors, most
+from concal.calibration.delivered import DeliveredError, delivered_error, item_errors, most
 from concal.calibration.evenly import Evenly
 from concal.calibration.moments import width
-from concal.calibration.targets import Forecast, Reached, shortfall, stretch, worst_rhat
+from concal.calibration.targets import Forecast, Reached, shortfall, stretch, worst_ess, worst_rhat
 from concal.spec import CalibrationSpec
 
 CHAINS, SWEEPS, P = 8, 200, 2
@@ -72,6 +74,34 @@ def test_what_most_items_are_within_is_not_the_scatter_of_the_estimates(spread):
     true = 0.02 * np.exp(0.5 * spread * rng.standard_normal(4000))
     estimated = true * np.sqrt(rng.chisquare(CHAINS - 1, true.size) / (CHAINS - 1))
     assert most(estimated, CHAINS - 1) == pytest.approx(np.quantile(true, 0.99), rel=0.08)
+
+
+class Averages:
+    """Sums of 30 items, of which the first ones have no response."""
+
+    chains, count = CHAINS, CHAINS * SWEEPS
+
+    def __init__(self, unanswered):
+        sums = chain_sums(np.random.default_rng(5), 30, np.diag([8.0, 15.0]), 2.0)
+        sums[:unanswered, P : 2 * P] = sums[:unanswered, 2 * P + P * P :] = 0.0
+        self.sums = [sums]
+        n = np.where(np.arange(30) < unanswered, 0, 40)
+        group = SimpleNamespace(p=P, item_start=np.concatenate([[0], np.cumsum(n)]))
+        self.layout = SimpleNamespace(groups=[group])
+
+
+@pytest.mark.parametrize("unanswered", [1, 5, 30])
+def test_items_without_a_response_do_not_count(unanswered):
+    """Their errors are exactly zero, which is no error that scatters around that of the others."""
+    means, sds = item_errors(Averages(unanswered).sums[0][unanswered:], SWEEPS, P)
+    expected = [most(values.ravel(), CHAINS - 1) for values in (means, sds)] if unanswered < 30 else [0.0, 0.0]
+    np.testing.assert_allclose(delivered_error(Averages(unanswered)), expected)
+
+
+def test_an_undefined_ess_is_none_and_never_enough():
+    assert worst_ess(np.array([300.0, np.nan])) == 0.0
+    reached = Reached(1.0, worst_ess(np.array([np.nan, 500.0])), DeliveredError(0.0, 0.0))
+    assert stretch(reached, CalibrationSpec(min_ess=400)) > 1.0
 
 
 def test_an_undefined_rhat_is_the_worst_wherever_it_stands():

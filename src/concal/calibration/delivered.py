@@ -37,11 +37,21 @@ UNKNOWN = DeliveredError(np.inf, np.inf)
 
 
 def delivered_error(averages: MomentSums) -> DeliveredError:
-    """Of all groups' items together; unknown (infinite) while there are next to no sweeps."""
+    """Of all groups' answered items together; unknown (infinite) while there are next to no sweeps.
+
+    Nothing is delivered about items without a response: their gradients are zero, and so would their errors be.
+    """
     if averages.count < 10 * averages.chains:
         return UNKNOWN
     each = averages.count // averages.chains
-    found = [item_errors(sums, each, g.p) for g, sums in zip(averages.layout.groups, averages.sums, strict=True)]
+    answered = [np.diff(g.item_start) > 0 for g in averages.layout.groups]
+    found = [
+        item_errors(sums[seen], each, g.p)
+        for g, sums, seen in zip(averages.layout.groups, averages.sums, answered, strict=True)
+        if seen.any()
+    ]
+    if not found:
+        return DeliveredError(0.0, 0.0)
     means, sds = (np.concatenate([errors[k].ravel() for errors in found]) for k in range(2))
     return DeliveredError(*(most(values, averages.chains - 1) for values in (means, sds)))
 

@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 import concal
+from concal.compiler import sources_hash
 from concal.data.period import PeriodData
 from concal.spec import Spec
 
 ENGINE = 13
-"""Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way."""
+"""Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way. Kernels and
+response models, those of other packages too, are known by their source."""
 OWN = "calibrate_period"
 """The engine's name among those that may calibrate a period."""
 NOT_IN_THE_DRAWS = {"threads", "max_minutes", "max_sweeps"}
@@ -38,6 +40,8 @@ def fingerprint(data: PeriodData, spec: Spec, seed: int, engine: object = OWN) -
         "engine": [name, ENGINE, concal.__version__],
         "calibration": spec.calibration.model_dump(mode="json", exclude=NOT_IN_THE_DRAWS),
         "groups": {name: group.model_dump(mode="json") for name, group in spec.groups.items()},
+        "models": {name: repr(group.model) for name, group in data.groups.items()},
+        "sources": sources_hash(_elsewhere(data)),
         "persons": data.person_ids.to_list(),
         "items": {name: [group.item_ids, group.features, group.coding] for name, group in data.groups.items()},
     }
@@ -48,3 +52,9 @@ def fingerprint(data: PeriodData, spec: Spec, seed: int, engine: object = OWN) -
         for array in (group.X, group.person, group.item, group.score, *guide):
             digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()[:32]
+
+
+def _elsewhere(data: PeriodData) -> tuple[str, ...]:
+    """Modules of the response models that come from other packages."""
+    modules = {type(group.model).__module__ for group in data.groups.values()}
+    return tuple(sorted(name for name in modules if name.split(".")[0] != "concal"))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from concal.allocator import give_back
-from concal.calibration.checkpoint import Checkpoint, save_checkpoint
+from concal.calibration.checkpoint import Checkpoint
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.fingerprint import fingerprint
 from concal.calibration.fit.period_fit import fit_period
@@ -21,7 +21,7 @@ from concal.calibration.result import Abilities, Calibration, Convergence, Group
 from concal.calibration.sampler import Report, Sampled, Sampler
 from concal.calibration.streams import seed_of
 from concal.calibration.tables import response_table
-from concal.calibration.targets import shortfall, worst_rhat
+from concal.calibration.targets import shortfall, worst_ess, worst_rhat
 from concal.calibration.trace import Trace, population_names
 from concal.calibration.verdict import enough_items, good_items
 from concal.calibration.workers import available_cores
@@ -114,8 +114,8 @@ def _sample(
     finally:
         sampler.close()
     sampled = sampler.sampled()
-    if kept is not None and (not sampled.converged or sampled.stuck):
-        save_checkpoint(kept, sampler)  # before the result takes the draws
+    if not sampled.converged or sampled.stuck:
+        sampler.leave(kept)  # before the result takes the draws
     return sampled
 
 
@@ -211,7 +211,7 @@ def _convergence(
         thin=trace.thin,
         seconds=sampled.seconds,
         max_rhat_population=worst_rhat(np.array(list(rhat.values()))),
-        min_ess_population=min(ess.values()),
+        min_ess_population=worst_ess(np.array(list(ess.values()))),
         share_items_rhat=float(every.mean()),
         warnings=tuple(warnings),
         mean_error=reached.error.mean,

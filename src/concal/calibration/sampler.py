@@ -91,6 +91,7 @@ class Sampler:
         self.trace = Trace(layout, spec)
         self.warmup_end = NEWTON_START + WARMUP
         self.seconds = 0.0
+        self.cut_short = False
         self.stopped_by: str | None = None
 
     def save(self) -> Saved:
@@ -139,7 +140,6 @@ class Sampler:
         """Sample; True when all targets hold. An interrupted run leaves its checkpoint behind."""
         if checkpoint is not None and resume and checkpoint.path.exists():
             load_checkpoint(checkpoint, self)
-            self._finish_warmup()
         with at_sweep_ends() as interrupted:
             return self._run(checkpoint, report, interrupted)
 
@@ -150,6 +150,8 @@ class Sampler:
             while True:
                 limit = self._limit()
                 if limit and self.state.sweep < self.warmup_end:
+                    self.leave(checkpoint)  # a longer run goes on from here, as if there had been no limit
+                    self.cut_short = True
                     self.warmup_end = self.state.sweep + 1  # no time left to warm up: sample what there is
                 if (self.trace.due or (limit and self.trace.sweeps >= FEWEST_SWEEPS)) and self._done(limit):
                     return self.converged
@@ -160,22 +162,21 @@ class Sampler:
                 now = time.monotonic()
                 self.seconds = now - started
                 if checkpoint is not None and now - saved > max(CHECKPOINT_SECONDS, LOST_AT_MOST * self.seconds):
-                    save_checkpoint(checkpoint, self)
+                    self.leave(checkpoint)
                     saved = time.monotonic()
                 if report is not None and (self.state.sweep % 10 == 0 or self.state.sweep < 5):
                     report(self._progress(compile_seconds() - compiled))
                 if interrupted():
                     raise KeyboardInterrupt
         except (KeyboardInterrupt, Stopped):
-            if checkpoint is not None and whole:
-                save_checkpoint(checkpoint, self)
+            if whole:
+                self.leave(checkpoint)
             raise
 
-    def _finish_warmup(self) -> None:
-        """A run whose limit cut the warm-up short goes on with the rest of it when it is given more."""
-        if self.warmup_end < NEWTON_START + WARMUP and self._limit() is None:
-            self.warmup_end = self.state.sweep + WARMUP
-            self.trace.clear()
+    def leave(self, checkpoint: Checkpoint | None) -> None:
+        """Save where the run is; one whose warm-up a limit has cut short left its checkpoint before that."""
+        if checkpoint is not None and not self.cut_short:
+            save_checkpoint(checkpoint, self)
 
     def _keep(self) -> None:
         if self.state.sweep == self.warmup_end:

@@ -41,7 +41,7 @@ class Reached(NamedTuple):
 def look(trace: Trace, spec: CalibrationSpec, threads: int | None = None) -> Reached:
     """Population parameters and the delivered error, then, where these hold, the items' R-hat."""
     found = diagnose(trace.judged(), kinds=("rhat", "ess_bulk"), threads=threads)
-    reached = Reached(worst_rhat(found.rhat), float(np.min(found.ess_bulk)), delivered_error(trace.averages))
+    reached = Reached(worst_rhat(found.rhat), worst_ess(found.ess_bulk), delivered_error(trace.averages))
     if trace.kept < trace.per_chain or stretch(reached, spec) > 1.0:
         return reached
     stored = (trace.stored_xi(k) for k in range(len(trace.xi)))
@@ -54,6 +54,11 @@ def look(trace: Trace, spec: CalibrationSpec, threads: int | None = None) -> Rea
 def worst_rhat(rhat: npt.NDArray[np.float64]) -> float:
     """The largest of many; infinite where one is not a number, whatever the order."""
     return float(np.max(np.where(np.isnan(rhat), np.inf, rhat)))
+
+
+def worst_ess(ess: npt.NDArray[np.float64]) -> float:
+    """The smallest of many; zero where one is not a number."""
+    return float(np.min(np.where(np.isnan(ess), 0.0, ess)))
 
 
 def stretch(reached: Reached, spec: CalibrationSpec) -> float:

@@ -13,7 +13,7 @@ the value; a normal 1e-6. Digamma and trigamma only aim proposals.
 """
 
 from concal.compiler import functions as functions  # gives the arithmetic its compiled meaning
-from concal.compiler.cache import cache_folder, kernel
+from concal.compiler.cache import cache_folder, kernel, sources_hash
 from concal.compiler.clock import compile_seconds
 from concal.compiler.dispatch import (
     call_curve,
@@ -78,6 +78,7 @@ __all__ = [
     "row",
     "select_less",
     "single",
+    "sources_hash",
     "splat",
     "splat64",
     "uniforms",

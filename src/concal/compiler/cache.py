@@ -31,7 +31,8 @@ UNUSED_DAYS = 14
 def cache_folder() -> Path | None:
     """Where compiled kernels are kept, or None when no folder can be written (they are then compiled anew)."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    folder = Path(base) / "concal" / f"kernels-{_sources_hash()}"
+    added = tuple(sorted(entry.module for entry in entry_points(group="concal.response")))
+    folder = Path(base) / "concal" / f"kernels-{numba.__version__}-{sources_hash(added)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
         os.utime(folder)  # when it was last used
@@ -41,10 +42,10 @@ def cache_folder() -> Path | None:
     return folder if os.access(folder, os.W_OK) else None
 
 
-def _sources_hash() -> str:
-    """Hash of all sources that are compiled together, those of models other packages add among them."""
+def sources_hash(modules: tuple[str, ...]) -> str:
+    """Hash of all sources that are compiled together, and of the packages of models that come from elsewhere."""
     package = Path(__file__).parent.parent
-    digest = hashlib.sha256(numba.__version__.encode())
+    digest = hashlib.sha256()
     for source in sorted(
         [
             *package.glob("response/*.py"),
@@ -54,9 +55,9 @@ def _sources_hash() -> str:
         ]
     ):
         digest.update(source.read_bytes())
-    for entry in sorted(entry_points(group="concal.response"), key=lambda entry: entry.value):
-        digest.update(f"{entry.value} {entry.dist.version if entry.dist else ''}".encode())
-        for source in _sources_of(entry.module):
+    for module in modules:
+        digest.update(module.encode())
+        for source in _sources_of(module):
             digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 

@@ -226,4 +226,6 @@ def _convergence(
         min_ess_population=min(draws.min_ess, *(found.min_ess_population for found in each)),
         share_items_rhat=float(np.mean(worst <= 1.05)),
         warnings=tuple(warnings),
+        mean_error=max(found.mean_error for found in each),
+        sd_error=max(found.sd_error for found in each),
     )

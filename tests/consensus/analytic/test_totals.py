@@ -10,9 +10,11 @@ from scipy.linalg import block_diag
 from concal import metric
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import add_period, no_totals, period_totals, sum_periods
+from concal.consensus.combine import combine
 from concal.consensus.gaussian import widen
 from concal.errors import DataError, LinkError, SpecError
 from concal.response import make_model
+from concal.spec import ConsensusSpec
 
 
 @pytest.fixture(scope="module")
@@ -224,3 +226,18 @@ def test_link_table_has_the_moments_of_a_lognormal(world):
 def test_models_of_a_form_are_compared_by_value(world):
     assert make_model("2pl") == world.model
     assert only(world.placed[0], [0, 1]).factors.groups["g"].n_items == 2
+
+
+@pytest.mark.parametrize("method", ["analytic", "joint"])
+def test_a_group_that_has_faded_to_nothing_is_predicted(method):
+    """Twelve periods ago at the shortest half-life: its weight is below the smallest number there is."""
+    world = phi_world(seed=2, n_items=20, n_periods=13, share=1.0)
+    placed = []
+    for m, period in enumerate(world.placed):
+        group = period.factors.groups["g"]
+        kept = replace(group, name="kept", item_ids=tuple(f"kept-{item}" for item in group.item_ids))
+        groups = {"g": group, "kept": kept} if m == 0 else {"kept": kept}
+        placed.append(replace(period, factors=replace(period.factors, groups=groups)))
+    g = combine(placed, method=method, spec=ConsensusSpec(half_life=0.01)).groups["g"]
+    assert np.isfinite(g.mean).all()
+    assert (g.sd.min(axis=0) > 0.5 * np.sqrt(np.diag(g.sigma))).all(), "nothing is known of them but the population"

@@ -9,6 +9,7 @@ from phi_worlds import changed, only, phi_world
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.joint.consensus import combine_jointly
+from concal.consensus.joint.sampler import JointTrace
 from concal.errors import LinkError
 from concal.spec import ConsensusSpec
 
@@ -58,8 +59,7 @@ def test_joint_draws_have_the_moments_they_are_told_with(found):
 
 def test_same_seed_same_numbers_whatever_the_threads(world, found, monkeypatch):
     for threads in (1, 5):
-        for place in ("consensus", "sampler"):
-            monkeypatch.setattr(f"concal.consensus.joint.{place}.available_cores", lambda threads=threads: threads)
+        monkeypatch.setattr("concal.consensus.joint.consensus.available_cores", lambda threads=threads: threads)
         again = joint(world.placed)
         np.testing.assert_array_equal(again.groups["g"].mean, found.groups["g"].mean)
         np.testing.assert_array_equal(again.groups["g"].covariance, found.groups["g"].covariance)
@@ -127,16 +127,67 @@ def test_periods_without_a_link_find_their_place(world, found):
     assert off < 0.2
 
 
+def held(placed, links=None):
+    """Periods whose links are given, (periods, 2) = (log A, B), and known."""
+    at = [p.link_mean for p in placed] if links is None else [link[None] for link in links]
+    narrow = 1e-8 * np.eye(2)[None]
+    return [replace(p, link_mean=m, link_covariance=narrow, held=True) for p, m in zip(placed, at, strict=True)]
+
+
+def weaker(placed, half_life):
+    """Factors that say what their weight leaves of them."""
+    shares = [0.5 ** ((len(placed) - 1 - m) / half_life) for m in range(len(placed))]
+    groups = [p.factors.groups["g"] for p in placed]
+    return [changed(p, Q=w * g.Q, h=w * g.h) for p, g, w in zip(placed, groups, shares, strict=True)]
+
+
+FADING = SPEC.model_copy(update={"half_life": 1.0})
+
+
 def test_half_life_fades_factors(world):
-    """The same as factors that say a quarter and half of what they said."""
-    faded = joint(world.placed, SPEC.model_copy(update={"half_life": 1.0}))
-    weaker = []
-    for share, placed in zip((0.25, 0.5, 1.0), world.placed, strict=True):
-        group = placed.factors.groups["g"]
-        weaker.append(changed(placed, Q=share * group.Q, h=share * group.h))
-    off, ratio = distance(faded, joint(weaker))
+    """At given links the same as factors that say a quarter and half of what they said."""
+    placed = held(world.placed)
+    off, ratio = distance(joint(placed, FADING), joint(weaker(placed, 1.0)))
     assert off < 0.12
     assert ratio == pytest.approx(1.0, abs=0.03)
+
+
+def test_links_do_not_fade(world, found):
+    assert joint(world.placed, FADING).links.equals(found.links)
+
+
+def test_faded_items_are_averages_over_the_links(world, found):
+    """Law of total variance over draws of the links, at each of which items are found with the links held."""
+    links = found.joint_links[:: len(found.joint_links) // 16, :, 0]  # (draws, periods, 2)
+    each = [joint(weaker(held(world.placed, link), 1.0)).groups["g"] for link in links[:16]]
+    mean = np.mean([g.mean for g in each], axis=0)
+    variance = np.mean([g.sd**2 for g in each], axis=0) + np.var([g.mean for g in each], axis=0)
+    g = joint(world.placed, FADING).groups["g"]
+    assert np.sqrt((((g.mean - mean) / g.sd) ** 2).mean()) < 0.15
+    assert (g.sd / np.sqrt(variance)).mean() == pytest.approx(1.0, abs=0.04)
+
+
+def test_a_short_half_life_keeps_the_metric():
+    """The reference, by now 24 periods old, counts next to nothing, and still says where the metric is."""
+    world = phi_world(seed=21, n_items=60, n_periods=24, error=(0.1, 0.3), tau=0.01)
+    found = joint(world.placed, SPEC.model_copy(update={"half_life": 2.0}))
+    assert not [text for text in found.warnings if "sampler" in text]
+    g = found.groups["g"]
+    off = (g.mean - world.xi[[world.item_ids.index(i) for i in g.item_ids]]) / g.sd
+    assert (np.abs(off.mean(axis=0)) < 0.5).all()
+    assert g.sd[:, 0].mean() < 0.25, "analytic: .16; .58 when links faded too"
+
+
+def test_draws_that_are_no_numbers_are_never_converged(world, monkeypatch):
+    record = JointTrace.record
+
+    def broken(self, state):
+        record(self, state)
+        self.governing[-1][0][0, 0, 1, 0] = np.nan
+
+    monkeypatch.setattr(JointTrace, "record", broken)
+    monkeypatch.setattr("concal.consensus.joint.sampler.MOST_SWEEPS", 500)
+    assert any("R-hat inf" in text for text in joint(world.placed).warnings)
 
 
 def test_sets_without_a_common_item_are_refused(world):

@@ -42,7 +42,7 @@ def test_every_item_is_judged_by_its_own_factors(name):
     factors, tables = several(model)
     n, p = len(factors), mean.size
     g = SimpleNamespace(model=model, p=p, n_items=n, dim=0, item_chunks=((0, 2), (2, n)))
-    likelihood, workers = Factors([g], [tables], [np.ones(tables.n_factors)]), Workers(1)
+    likelihood, workers = Factors([g], [tables]), Workers(1)
     link = np.array([[np.log(A), B] for A, B in LINKS])
     likelihood.relocate(0, np.tile(mean, (n, 1)), np.tile(0.1 * sigma, (n, 1, 1)), link, workers)
     likelihood.missed[0] = np.where(np.isin(np.arange(n), JUDGED), 1.01, 0.99) * MOST_MISSED
@@ -76,7 +76,7 @@ def test_an_item_is_judged_by_its_tables_where_quadratics_miss_too_much():
     mean, sigma = prior_of(model)
     _, tables = several(model)
     g = SimpleNamespace(model=model, p=mean.size, n_items=5, dim=0)
-    likelihood = Factors([g], [tables], [np.ones(tables.n_factors)])
+    likelihood = Factors([g], [tables])
     link = np.array([[np.log(A), B] for A, B in LINKS])
     narrow, wide = 1e-4 * sigma, sigma  # quadratics are as good as exact over the first, not over the second
     likelihood.relocate(0, np.tile(mean, (5, 1)), np.stack([narrow, wide, narrow, wide, narrow]), link, Workers(1))

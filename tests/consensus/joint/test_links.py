@@ -29,9 +29,9 @@ def pieces(placed, seed=1):
     """Everything the steps need: evidence, tables, layout, factors, priors and a scattered state."""
     totals = sum_periods(placed)
     evidence = unite_forms(totals.forms("g"))
-    tables = arrange(placed, evidence, {}, None)
+    tables = arrange(placed, evidence, {})
     g = group_layout(evidence, tables, 0)
-    factors = Factors([g], [tables], [np.ones(tables.n_factors)])
+    factors = Factors([g], [tables])
     priors = LinkPriors(placed, [g], [tables])
     rng = np.random.default_rng(seed)
     n, p, F = g.n_items, g.p, g.design.X.shape[1]
@@ -219,7 +219,7 @@ def test_sets_of_periods_that_hang_together():
         only(world.placed[3], range(15, 20)),
     ]
     totals = sum_periods(placed)
-    tables = arrange(placed, unite_forms(totals.forms("g")), {}, None)
+    tables = arrange(placed, unite_forms(totals.forms("g")), {})
     assert connected(4, [tables]) == [[0, 2], [1, 3]]
     loose = [replace(placed[0]), *(replace(p, linked=False) for p in placed[1:])]
     g = group_layout(unite_forms(totals.forms("g")), tables, 0)

@@ -9,7 +9,7 @@ from concal import metric
 from concal.calibration.workers import Workers
 from concal.consensus.analytic.forms import unite_forms
 from concal.consensus.analytic.totals import sum_periods
-from concal.consensus.joint.arrange import MOST_BINS, arrange, group_layout
+from concal.consensus.joint.arrange import MOST_BINS, arrange, faded, group_layout
 from concal.consensus.joint.relocate import cubature, relocate
 from concal.response import make_model
 
@@ -80,14 +80,18 @@ def test_factors_are_arranged_by_item_and_period():
     quiet[2] = 0
     placed = [world.placed[0], changed(world.placed[1], n_responses=quiet), world.placed[2]]
     evidence = unite_forms(sum_periods(placed).forms("g"))
-    tables = arrange(placed, evidence, {}, 2.0)
+    whole = arrange(placed, evidence, {})
+    tables = faded(whole, len(placed), 2.0)
     seen = [(item, m) for m, p in enumerate(placed) for item, n in zip(*answered(p), strict=True) if n]
     assert tables.n_factors == len(seen)
     for f in range(tables.n_factors):
         item, m = evidence.item_ids[tables.rows[tables.item[f]]], int(tables.period[f])
         group = placed[m].factors.groups["g"]
         weight = 0.5 ** ((2 - m) / 2.0)
-        np.testing.assert_allclose(tables.Q[f], weight * group.Q[group.item_ids.index(item)])
+        np.testing.assert_array_equal(whole.Q[f], group.Q[group.item_ids.index(item)])
+        np.testing.assert_allclose(tables.Q[f], weight * whole.Q[f])
+        np.testing.assert_allclose(tables.h[f], weight * whole.h[f])
+        np.testing.assert_allclose(tables.count[f], np.float32(weight) * whole.count[f], rtol=1e-6)
         seen.remove((item, m))
     assert not seen
     for j in range(tables.rows.size):

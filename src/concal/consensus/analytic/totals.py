@@ -31,6 +31,9 @@ from concal.response import ResponseModel
 Array = npt.NDArray[np.float64]
 
 
+FORGOTTEN = 1e-100  # weight of periods long past, beside which any response counts
+
+
 @dataclass(frozen=True)
 class FormTotals:
     """Totals of one form of a group: the periods that share its response model, its features and their coding.
@@ -80,7 +83,9 @@ class FormTotals:
         return self.name, self.dimension, self.model, self.features, self.coding
 
     def faded(self, share: float) -> FormTotals:
-        """Everything but counts times `share`."""
+        """Everything but counts times `share`; what counts next to nothing stays, a population needs some weight."""
+        if any(0 < share * weight < FORGOTTEN for weight in (self.population_weight, self.item_weight)):
+            return self
         names = ("Q", "h", "beta_precision", "beta_shift", "hyperprior", "sigma", "population_weight", "item_weight")
         return replace(self, **{name: share * getattr(self, name) for name in names})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,6 @@ class GroupTables:
         Bins of the table in use; 0: there is none.
     bin_mean, bin_sd : (factors, bins) float32
     score, count : (factors, bins, cells) float32
-        Counts carry the weight of old periods.
     Q, h : (factors, p, p), (factors, p)
         The table's remainder, or the whole Gaussian factor where there is no table.
     """
@@ -82,7 +81,6 @@ def arrange(
     placed: Sequence[Placed],
     group: GroupEvidence,
     populations: Mapping[tuple[object, ...], Population],
-    half_life: float | None,
 ) -> GroupTables:
     """Factors of one group from every period that saw its items."""
     rows = np.flatnonzero(group.answered)
@@ -98,14 +96,20 @@ def arrange(
             use = use & np.array([i not in newest for i in source.item_ids], dtype=bool)
         at = np.flatnonzero(use)
         if at.size:
-            weight = 1.0 if half_life is None else float(0.5 ** ((len(placed) - 1 - m) / half_life))
             items = np.array([place[source.item_ids[j]] for j in at], dtype=np.int32)
-            parts.append((items, np.full(at.size, m, np.int32), *_period_part(source, at, group, populations, weight)))
+            parts.append((items, np.full(at.size, m, np.int32), *_period_part(source, at, group, populations)))
     stacked = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((stacked[1], stacked[0]))
     item, period_of, bins, *values = (column[order] for column in stacked)
     start = np.concatenate([[0], np.cumsum(np.bincount(item, minlength=rows.size))]).astype(np.int64)
     return GroupTables(rows, start, item, period_of, bins, *values)
+
+
+def faded(tables: GroupTables, n_periods: int, half_life: float) -> GroupTables:
+    """The same when a period counts half after every `half_life` later ones."""
+    weight = 0.5 ** ((n_periods - 1 - tables.period) / half_life)
+    count = (weight[:, None, None] * tables.count).astype(np.float32)
+    return replace(tables, count=count, Q=weight[:, None, None] * tables.Q, h=weight[:, None] * tables.h)
 
 
 def _seen_under(placed: Sequence[Placed], group: GroupEvidence) -> set[str]:
@@ -124,7 +128,6 @@ def _period_part(
     at: npt.NDArray[np.intp],
     group: GroupEvidence,
     populations: Mapping[tuple[object, ...], Population],
-    weight: float,
 ) -> tuple[npt.NDArray[np.generic], ...]:
     model = group.model
     Q, h = source.Q[at], source.h[at]
@@ -135,7 +138,7 @@ def _period_part(
     if source.cell_count is None or source.model != model:
         empty = np.zeros((at.size, 1, width), np.float32)
         nothing = np.zeros((at.size, 1), np.float32)
-        return _padded(np.zeros(at.size, np.int32), nothing, nothing, empty, empty, weight * Q, weight * h)
+        return _padded(np.zeros(at.size, np.int32), nothing, nothing, empty, empty, Q, h)
     assert source.bin_mean is not None
     assert source.bin_sd is not None
     assert source.cell_score is not None
@@ -143,8 +146,8 @@ def _period_part(
     assert source.dh is not None
     count = source.cell_count[at]
     return _padded(
-        used_bins(count), source.bin_mean[at], source.bin_sd[at], source.cell_score[at], weight * count,
-        weight * source.dQ[at], weight * source.dh[at],
+        used_bins(count), source.bin_mean[at], source.bin_sd[at], source.cell_score[at], count,
+        source.dQ[at], source.dh[at],
     )  # fmt: skip
 
 

@@ -80,8 +80,9 @@ class Factors:
     the quadratics only aim their proposals; links always come from quadratics.
     """
 
-    def __init__(self, groups: Sequence[GroupLayout], tables: Sequence[GroupTables], weights: list[Array]) -> None:
-        self.groups, self.tables, self.weights = groups, tables, weights
+    def __init__(self, groups: Sequence[GroupLayout], tables: Sequence[GroupTables]) -> None:
+        self.groups, self.tables = groups, tables
+        self.weights = [np.ones(t.n_factors) for t in tables]
         self.Q, self.h = [t.Q for t in tables], [t.h for t in tables]
         self.missed = [np.zeros(g.n_items) for g in groups]
         self.sums_of = [no_sums(g.n_items, g.p) for g in groups]

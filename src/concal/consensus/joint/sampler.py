@@ -17,9 +17,10 @@ from concal.calibration.moves.shared import move_shared
 from concal.calibration.moves.sigma import SigmaMove
 from concal.calibration.moves.strata import draw_family
 from concal.calibration.moves.units import UnitSteps
-from concal.calibration.workers import Workers, available_cores
+from concal.calibration.targets import worst_ess, worst_rhat
+from concal.calibration.workers import Workers
 from concal.consensus.joint.likelihood import Factors
-from concal.consensus.joint.links import LinkPriors, LinkSteps
+from concal.consensus.joint.links import LinkMoves
 from concal.consensus.joint.state import JointState
 
 Array = npt.NDArray[np.float64]
@@ -75,38 +76,33 @@ class JointSampler:
     """Eight chains of items, links and populations."""
 
     def __init__(
-        self, groups: Sequence[GroupLayout], factors: Factors, priors: LinkPriors, state: JointState,
-        taus: Sequence[float], seed: int, keep: int = KEPT,
+        self, groups: Sequence[GroupLayout], factors: Factors, links: LinkMoves, state: JointState,
+        taus: Sequence[float], seed: int, workers: Workers, keep: int = KEPT,
     ) -> None:  # fmt: skip
-        self.keep = keep
-        self.workers = Workers(available_cores())
+        self.keep, self.links, self.workers = keep, links, workers
         self.state, self.taus, self.seed = state, taus, seed
         nobody = np.zeros(0, np.int32)
         names = tuple(str(k) for k in range(state.links.shape[0]))
         self.layout = Layout(names, 0, 0, ("",), nobody, np.zeros(1, np.int64), tuple(groups), ())
         self.steps = UnitSteps(self.layout, seed, self.workers, factors)
-        self.links = LinkSteps(factors, priors, seed, self.workers)
         self.sigma = SigmaMove(self.layout)
         self.factors = factors
 
-    def run(self, tell: Tell) -> JointDraws:
+    def run(self, tell: Tell, most_sweeps: int = MOST_SWEEPS) -> JointDraws:
         """Warm up, sample until links and populations have enough effective draws, and sum up.
 
         Half-way through the warm-up the factors are linearised anew, where the items are by then.
         """
-        try:
-            with threadpool_limits(1, "blas"):
-                trace = JointTrace(self.layout.groups, self.state, self.workers)
-                for k in range(WARMUP):
-                    self.sweep(adapting=True)
-                    if WARMUP // 4 <= k < WARMUP // 2:
-                        trace.record(self.state)
-                    if k == WARMUP // 2:
-                        self._relocate(trace)
-                    tell(0.4 * (k + 1) / WARMUP, f"warm-up {k + 1} of {WARMUP}")
-                return self._sample(tell)
-        finally:
-            self.workers.close()
+        with threadpool_limits(1, "blas"):
+            trace = JointTrace(self.layout.groups, self.state, self.workers)
+            for k in range(WARMUP):
+                self.sweep(adapting=True)
+                if WARMUP // 4 <= k < WARMUP // 2:
+                    trace.record(self.state)
+                if k == WARMUP // 2:
+                    self._relocate(trace)
+                tell(0.4 * (k + 1) / WARMUP, f"warm-up {k + 1} of {WARMUP}")
+            return self._sample(tell, most_sweeps)
 
     def _relocate(self, trace: JointTrace) -> None:
         link = self.state.links.mean(axis=-1)
@@ -120,6 +116,7 @@ class JointSampler:
         rng = np.random.Generator(
             np.random.Philox(key=np.array([self.seed, 3], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
         )
+        self.links.place(state)
         self.factors.see_through(state, self.workers)
         steps.items(state)
         for family in self.layout.families:
@@ -130,7 +127,7 @@ class JointSampler:
         steps.refresh(state)
         self.links.move(state)
 
-    def _sample(self, tell: Tell) -> JointDraws:
+    def _sample(self, tell: Tell, most_sweeps: int) -> JointDraws:
         size = sum(t.n_factors for t in self.factors.tables)
         block = int(np.clip(BLOCK_WORK // size, LEAST_BLOCK, MOST_BLOCK))
         every = max(1, block * LANES // self.keep)
@@ -142,7 +139,7 @@ class JointSampler:
                 # how many blocks it takes is not known: each goes half of the way that is left
                 tell(1.0 - 0.6 * 0.5 ** (trace.sweeps / block), f"sweep {trace.sweeps}")
             trace.check()
-            if (trace.min_ess >= TARGET_ESS and trace.max_rhat <= TARGET_RHAT) or trace.sweeps >= MOST_SWEEPS:
+            if (trace.min_ess >= TARGET_ESS and trace.max_rhat <= TARGET_RHAT) or trace.sweeps >= most_sweeps:
                 return trace.result()
 
 
@@ -192,9 +189,9 @@ class JointTrace:
             [np.concatenate([part.reshape(LANES, -1) for part in self._judged(row)], axis=1) for row in self.governing],
             axis=1,
         )
-        varies = chains.std(axis=(0, 1)) > 1e-7  # a reference without wobble does not move
-        found = diagnose(chains[:, :, varies], kinds=("rhat", "ess_bulk"))
-        self.max_rhat, self.min_ess = float(np.nanmax(found.rhat)), float(np.nanmin(found.ess_bulk))
+        fixed = chains.std(axis=(0, 1)) <= 1e-7  # a reference without wobble does not move
+        found = diagnose(chains[:, :, ~fixed], kinds=("rhat", "ess_bulk"))
+        self.max_rhat, self.min_ess = worst_rhat(found.rhat), worst_ess(found.ess_bulk)
 
     @staticmethod
     def _judged(row: list[Array]) -> list[Array]:

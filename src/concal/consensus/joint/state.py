@@ -32,6 +32,9 @@ class JointState:
     links: Array
     constants: list[tuple[Float32, Float32]]
 
+    def __post_init__(self) -> None:
+        self.refresh_links()
+
     def refresh_links(self) -> None:
         """Bring the constants up to date."""
         self.constants = [link_constants(x) for x in self.links]

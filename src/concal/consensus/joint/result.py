@@ -1,0 +1,99 @@
+"""What the chains gave as a consensus: moments of items, draws of all items together, a table of links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from concal.calibration.layout import GroupLayout
+from concal.consensus.analytic.consensus import group_consensus
+from concal.consensus.analytic.forms import GroupEvidence
+from concal.consensus.analytic.population import Population
+from concal.consensus.analytic.totals import Totals
+from concal.consensus.draws import with_noise
+from concal.consensus.factors.population import conditional_covariance
+from concal.consensus.gaussian import symmetric
+from concal.consensus.joint.arrange import GroupTables
+from concal.consensus.joint.sampler import JointDraws
+from concal.consensus.result import GroupConsensus
+
+Array = npt.NDArray[np.float64]
+_AT_A_TIME = 50  # draws of predicted items made together, in double precision
+
+
+def group_result(
+    group: GroupEvidence, g: GroupLayout, table: GroupTables, draws: JointDraws, k: int, *, alone: bool
+) -> GroupConsensus:
+    """Moments over the draws; items nobody answered get the population's prediction.
+
+    A group `alone` has conditional means of beta, and its conditional covariance; strata have draws.
+    """
+    T = g.design.to_user
+    beta = T @ (draws.beta_mean[k] if alone else draws.beta[k])
+    flat = beta.reshape(beta.shape[0], -1)
+    V = np.atleast_2d(np.cov(flat, rowvar=False))
+    if alone:
+        thinned = draws.sigma[k][:: max(1, draws.sigma[k].shape[0] // 400)]
+        hyperprior = g.design.prior_precision(float(group.hyperprior[0, 0]))
+        V = conditional_covariance(g.design.X @ np.linalg.inv(T), hyperprior, thinned, g.model.prior.sd) + V
+    V = symmetric(V)
+    population = Population(flat.mean(axis=0).reshape(beta.shape[1:]), V, symmetric(draws.sigma[k].mean(axis=0)))
+    mean, covariance = group.prior_mean.copy(), group.prior_covariance.copy()
+    known = ~np.isnan(group.X[:, 0])
+    mean[known], covariance[known] = population.predict(group.X[known])
+    mean[table.rows], covariance[table.rows] = draws.mean[k], symmetric(draws.covariance[k])
+    return group_consensus(group, mean, covariance, population)
+
+
+def joint_draws(
+    groups: Mapping[str, GroupConsensus], tables: Sequence[GroupTables], draws: JointDraws, rng: np.random.Generator
+) -> dict[str, npt.NDArray[np.float32]]:
+    """Draws of all items together; items nobody answered are drawn from their prediction.
+
+    A group's sampled draws are let go as soon as they are among those of all its items.
+    """
+    found = {}
+    for k, (name, group) in enumerate(groups.items()):
+        kept = draws.xi[k]
+        draws.xi[k] = np.empty((0, *kept.shape[1:]), np.float32)
+        out = np.empty((kept.shape[0], len(group.item_ids), kept.shape[2]), np.float32)
+        out[:, tables[k].rows] = kept
+        rest = np.flatnonzero(group.n_periods == 0)
+        shared = list(group.model.shared)
+        for lo in range(0, kept.shape[0] if rest.size else 0, _AT_A_TIME):
+            some = slice(lo, lo + _AT_A_TIME)
+            noise = rng.standard_normal((len(out[some]), rest.size, kept.shape[2]))
+            if shared and kept.shape[1]:  # what belongs to the group is what the answered items have in the same draw
+                known = kept[some, 0, shared].astype(np.float64)
+                noise[..., shared] = _shared_noise(group, known, rest[0], shared)[:, None]
+            out[some, rest] = with_noise(group.mean[rest], group.covariance[rest], shared, noise)
+        found[name] = out
+    return found
+
+
+def _shared_noise(group: GroupConsensus, values: Array, row: int, shared: list[int]) -> Array:
+    """Standard normals that give a predicted item the values of the coordinates in common, (draws, shared)."""
+    root = np.linalg.cholesky(group.covariance[row][np.ix_(shared, shared)])
+    return np.asarray(np.linalg.solve(root, (values - group.mean[row, shared]).T).T)
+
+
+def link_table(draws: JointDraws, totals: Totals) -> pl.DataFrame:
+    """Mean and SD of A and B per period and dimension."""
+    A, B = np.exp(draws.links[..., 0]), draws.links[..., 1]
+    return pl.DataFrame(
+        [
+            {
+                "period": period,
+                "dimension": dimension,
+                "A_mean": float(A[:, k, m].mean()),
+                "A_sd": float(A[:, k, m].std(ddof=1)),
+                "B_mean": float(B[:, k, m].mean()),
+                "B_sd": float(B[:, k, m].std(ddof=1)),
+            }
+            for m, period in enumerate(totals.periods)
+            for k, dimension in enumerate(totals.dimensions)
+        ]
+    )
