@@ -7,9 +7,18 @@ import pytest
 from programme import MODELS
 from scipy.stats import gamma, norm, pearson3
 
+from concal.calibration.fit.cells import make_cells
+from concal.calibration.fit.discrepancies import discrepancies
 from concal.calibration.fit.items import FREE, combined, item_fit
 from concal.calibration.fit.predict import NODES, WEIGHTS, possible_scores, predict_responses, total_gradient
-from concal.calibration.fit.pvalues import benjamini_hochberg, cauchy_score, from_cauchy, of_positive, of_skewed
+from concal.calibration.fit.pvalues import (
+    benjamini_hochberg,
+    cauchy_score,
+    from_cauchy,
+    lower_tail,
+    of_positive,
+    of_skewed,
+)
 from concal.response import make_model
 
 IDS = [m[0] for m in MODELS]
@@ -202,11 +211,58 @@ def test_p_values_from_moments():
     for skew in (0.8, -0.8):
         two = 2 * np.minimum(pearson3.sf(z, skew), pearson3.cdf(z, skew))
         np.testing.assert_allclose(of_skewed(z, np.full(3, skew)), two, rtol=1e-8)
+        np.testing.assert_allclose(lower_tail(z, np.full(3, skew)), pearson3.cdf(z, skew), rtol=1e-8)
+    np.testing.assert_allclose(lower_tail(z, np.zeros(3)), norm.cdf(z))
     p = np.array([1e-40, 0.2, 0.9])
     np.testing.assert_allclose(from_cauchy(cauchy_score(p)), p, rtol=1e-6)
     both = combined(np.array([[0.01, np.nan], [np.nan, np.nan], [0.02, 0.02]]), np.array([0.5, 0.5]))
     np.testing.assert_allclose(both[[0, 2]], [0.01, 0.02])
     assert np.isnan(both[1])
+
+
+@pytest.mark.parametrize("model", MODELS, ids=IDS)
+def test_an_item_with_a_reversed_key_is_found(model):
+    """It ends as flat as a curve may be, and fits that as well as its other parameters allow."""
+    model, rng = make_model(*model), np.random.default_rng(9)
+    xi = items_of(model, 40, rng)
+    xi[:, 0], xi[:, 1] = rng.normal(0, 0.5, 40), 0.2
+    item, score, mean, sd = responses_of(model, xi, np.full(40, 500), rng)
+    score = np.where(item < 6, model.max_score - score, score)
+    at, flat = xi.copy(), np.log(0.1)
+    at[:6, 1] = flat
+    for j in range(6):  # the location that gives the item's mean score at this slope
+        own = item == j
+        places = np.linspace(-60, 60, 4001)
+        expected = [model.expected_score(mean[own], np.tile([d, flat, *xi[j, 2:]], (500, 1))).mean() for d in places]
+        at[j, 0] = places[np.argmin(np.abs(np.array(expected) - score[own].mean() / model.max_score))]
+    got, _ = item_fit(model, at, item, score, mean, sd)
+    q = benjamini_hochberg(got.p_value)
+    assert (got.falling_p[:6] < 1e-4).all()
+    assert (q[:6] <= 0.05).all()
+    size = np.sqrt((got.misfit[:6] ** 2).mean(axis=1))
+    assert (size > 0.1).all(), "the trend is misfit: no slope makes up for it"
+    assert (got.falling_p[6:] <= 0.05).mean() <= 0.15
+    assert (q[6:] <= 0.05).mean() <= 0.06
+
+
+def test_the_trend_of_the_residuals_is_that_of_a_loop():
+    model, rng = make_model("gpcm", 3), np.random.default_rng(3)
+    xi = items_of(model, 3, rng)
+    item, score, mean, sd = responses_of(model, xi, np.array([20, 13, 7]), rng)
+    cells = make_cells(item, 3, mean, sd, 5)
+    sums, predicted = discrepancies(model, xi, score, cells, 5)
+    for j in range(3):
+        own = np.flatnonzero(cells.item == j)
+        variance = cells.n[own] * predicted.variance[own]
+        place = cells.theta - variance @ cells.theta[own] / variance.sum()
+        trend = W = third = 0.0
+        for r in np.flatnonzero(item == j):
+            trend += place[cells.place[r]] * (score[r] / 2 - predicted.mean[cells.place[r]])
+        for c in own:
+            e = predicted.score - predicted.mean[c]
+            W += cells.n[c] * place[c] ** 2 * (predicted.probability[c] @ e**2)
+            third += cells.n[c] * place[c] ** 3 * (predicted.probability[c] @ e**3)
+        np.testing.assert_allclose([x[j] for x in sums.trend], [trend, W, third])
 
 
 def test_with_equal_slopes_a_flat_item_is_found():

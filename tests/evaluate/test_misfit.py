@@ -10,6 +10,7 @@ FIT = pl.DataFrame(
         "period": ["Q1", "Q2", "Q1"],
         "flagged": [True, True, False],
         "misfit": [0.08, 0.01, 0.3],
+        "falling_p": [0.4, 1e-9, 1e-9],
     }
 )
 PAIRS = pl.DataFrame(
@@ -25,6 +26,17 @@ def test_only_what_is_sure_and_large_is_said():
     assert "'a' and 'x' in 'Q1' (Q3 0.60)" in texts[1]
     flags = list(misfit_flags(FIT, PAIRS))
     assert [item for item, _ in flags] == ["a", "a", "x"]
+
+
+def test_a_falling_score_asks_about_the_key():
+    fit = FIT.with_columns(falling_p=pl.lit(1e-6))
+    first, second = misfit_notices(fit, None)
+    assert "1 item does not follow" in first.text
+    assert (second.level, second.section) == ("problem", "fit")
+    assert second.text == "the score of 1 item falls with the ability: 'a' in 'Q1'; is the key reversed?"
+    assert list(misfit_flags(fit, None)) == [
+        ("a", "misfit in Q1: 0.08 of the score; it falls with the ability: is the key reversed?")
+    ]
 
 
 def test_items_that_groups_do_not_answer_alike():

@@ -12,10 +12,15 @@ has the shape of the item's marginal likelihood at any phi, near or far; `concal
 The same table shows observed scores by ability.
 
 An ability estimated with the item's own response would make the item look steeper than it is (in tests of a dozen
-ratings by up to two posterior SDs), so that response is taken out: with g and w the score and the information of the
-response in theta at the posterior mean m with variance v,
+ratings by up to two posterior SDs), so that response is taken out. Over the posterior N(m, v) its log-likelihood has
+the mean slope g and the mean curvature -w in theta, which by parts needs slopes alone,
 
-.. math:: v_{-} = (1/v - w)^{-1}, \qquad m_{-} = v_{-}\,(m/v - w m - g) .
+.. math:: g = E\,l'(\theta), \quad w = -E\,l''(\theta) = -E[l'(\theta)(\theta - m)] / v, \qquad
+          v_{-} = (1/v - w)^{-1}, \quad m_{-} = v_{-}\,(m/v - w m - g) .
+
+What the response itself did counts, not what one would expect of it: a score of 0 from somebody able says much less
+of the ability than the expected information, with which abilities were up to seven SDs off in tests of five
+ordered_beta items (RMS .36, now .04; grm .03, now .01).
 """
 
 from __future__ import annotations
@@ -49,6 +54,9 @@ class ResponseTable(NamedTuple):
 
 MOST = 0.9
 """Largest share of what is known about an examinee that one response is allowed to have told."""
+NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
+WEIGHTS = WEIGHTS / WEIGHTS.sum()
+"""Over which a response's slope is averaged; five nodes find the same abilities to .001 SD."""
 
 _AT_A_TIME = 100_000  # responses whose terms are computed together: some 20 arrays of 0.8 MB
 _TABLED = 500_000  # responses that are put into tables together
@@ -129,12 +137,16 @@ def bin_moments(place: npt.NDArray[np.intp], n: int, mean: Array, sd: Array) -> 
 def without_own(g: GroupLayout, xi: Array, score: Array, mean: Array, sd: Array) -> tuple[Array, Array]:
     """Mean and SD of abilities without the one (encoded) response, elementwise over responses."""
     par = np.moveaxis(g.model.kernel_parameters(xi), -1, 0)
-    a = par[0]
-    _, slope, information = kernels(g.model.tag).log_terms(g.model.tag, score, a * (mean - par[1]), par)
+    a, terms = par[0], kernels(g.model.tag).log_terms
+    slope, turned = np.zeros_like(mean), np.zeros_like(mean)
+    for z, weight in zip(NODES, WEIGHTS, strict=True):
+        at = a * terms(g.model.tag, score, a * (mean + sd * z - par[1]), par)[1]
+        slope += weight * at
+        turned += weight * z * at
     v = sd**2
-    w = np.minimum(a * a * information, MOST / v)
+    w = np.clip(-turned / sd, -MOST / v, MOST / v)
     left = v / (1.0 - v * w)
-    return left * (mean / v - w * mean - a * slope), np.sqrt(left)
+    return left * (mean / v - w * mean - slope), np.sqrt(left)
 
 
 def _cells(g: GroupLayout, place: npt.NDArray[np.intp], score: Array, n: int) -> tuple[Array, Array]:

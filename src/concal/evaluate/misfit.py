@@ -11,6 +11,8 @@ from concal.evaluate.notice import Notice
 
 LEAST = 0.02
 """Misfit of the expected score below which a flagged item is not worth anybody's time."""
+FALLS = 0.001
+"""p-value of a flagged item's falling score from which the key is asked about."""
 DEPENDENT = 0.2
 """Q3 from which a pair of items is called dependent; the customary mark."""
 
@@ -20,6 +22,12 @@ def misfits(fit: pl.DataFrame | None) -> pl.DataFrame:
     if fit is None or "flagged" not in fit.columns:
         return pl.DataFrame()
     return fit.filter(pl.col("flagged") & (pl.col("misfit") >= LEAST))
+
+
+def falling(fit: pl.DataFrame | None) -> pl.DataFrame:
+    """Those of them whose score falls with the ability, in order of how surely: most likely their key is reversed."""
+    bad = misfits(fit)
+    return bad if bad.is_empty() else bad.filter(pl.col("falling_p") <= FALLS).sort("falling_p", maintain_order=True)
 
 
 def dependent(pairs: pl.DataFrame | None, fdr: float = 0.05) -> pl.DataFrame:
@@ -49,6 +57,15 @@ def misfit_notices(
             f"{n:,} {'item does not follow its' if n == 1 else 'items do not follow their'} curve; largest misfit: "
             f"{first['item_id']!r} in {first['period']!r} ({first['misfit']:.2f} of the score); "
             "`concal fit` lists them",
+        )
+    fall = falling(fit)
+    if fall.height:
+        n, first = fall["item_id"].n_unique(), fall.row(0, named=True)
+        yield Notice(
+            "problem",
+            "fit",
+            f"the score of {n:,} {'item falls' if n == 1 else 'items falls'} with the ability: {first['item_id']!r} in "
+            f"{first['period']!r}{' first of all' if n > 1 else ''}; is the key reversed?",
         )
     both = dependent(pairs)
     if both.height:
@@ -90,7 +107,8 @@ def misfit_flags(
 ) -> Iterator[tuple[str, str]]:
     """(item id, what is worth knowing about it)."""
     for row in misfits(fit).iter_rows(named=True):
-        yield row["item_id"], f"misfit in {row['period']}: {row['misfit']:.2f} of the score"
+        falls = "; it falls with the ability: is the key reversed?" if row["falling_p"] <= FALLS else ""
+        yield row["item_id"], f"misfit in {row['period']}: {row['misfit']:.2f} of the score{falls}"
     for row in dependent(pairs).iter_rows(named=True):
         for item, other in ((row["item_id"], row["other_id"]), (row["other_id"], row["item_id"])):
             yield item, f"depends on {other} in {row['period']}: Q3 {row['q3']:.2f}"

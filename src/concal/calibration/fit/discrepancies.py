@@ -12,6 +12,10 @@ covariances of single terms, summed,
           \mathrm{Var}\,u = \Gamma_{hh} - \Gamma_{hs}\Gamma_{ss}^-\Gamma_{sh} .
 
 To first order a change of xi changes u by nothing (Neyman's orthogonal scores).
+
+One thing the parameters cannot imitate although their gradients could: slopes are positive, and no curve of the model
+falls. An item whose key is reversed ends flat, and scores fall with the ability all the same. So the residuals' trend
+along the ability, with nothing taken out of it, is a discrepancy too (`Trend`), for one-sided p-values at a draw.
 """
 
 from __future__ import annotations
@@ -31,12 +35,22 @@ MOST = 9.0
 LEAST_VARIANCE = 1e-4
 
 
+class Trend(NamedTuple):
+    """Sum over an item's responses of e times their place on the ability scale, counted from where it tells nothing
+    about the mean score; its predicted variance `W` and third moment, (items,) each. All zero with equal slopes.
+    """
+
+    u: Array
+    W: Array
+    third: Array
+
+
 class Discrepancies(NamedTuple):
     """Of items: ability bins, infit and outfit, k in all.
 
     `raw`, `u` (items, k): before and after taking out what the parameters imitate; `total` (items, k): variances of
     `raw`; `W` (items, k, k): of `u`; `expected` (items, 2): of the squares in infit and outfit; `free` (cells, scores,
-    k): what a single response with each score adds to u.
+    k): what a single response with each score adds to u; `trend`.
     """
 
     raw: Array
@@ -45,6 +59,7 @@ class Discrepancies(NamedTuple):
     W: Array
     expected: Array
     free: Array
+    trend: Trend
 
 
 def discrepancies(
@@ -71,7 +86,22 @@ def discrepancies(
         hh - K @ np.swapaxes(hs, 1, 2),
         by_item(np.stack([cells.n * predicted.variance, cells.n * usual], axis=1), cells.item, n_items),
         terms - np.einsum("nip,nyp->nyi", K[cells.item], s),
+        Trend(*np.zeros((3, n_items))) if model.shared else _trend(predicted, cells, score / model.max_score, n_items),
     ), predicted
+
+
+def _trend(predicted: Prediction, cells: Cells, share: Array, n_items: int) -> Trend:
+    variance = cells.n * predicted.variance
+    known = total_in(cells.item, variance, n_items)
+    centre = total_in(cells.item, variance * cells.theta, n_items) / np.where(known > 0, known, 1.0)
+    place = cells.theta - centre[cells.item]
+    observed = total_in(cells.place, share - predicted.mean[cells.place], cells.n.size)
+    third = np.einsum("ny,ny->n", predicted.probability, (predicted.score - predicted.mean[:, None]) ** 3)
+    return Trend(
+        total_in(cells.item, place * observed, n_items),
+        total_in(cells.item, place**2 * variance, n_items),
+        total_in(cells.item, place**3 * cells.n * third, n_items),
+    )
 
 
 def _terms(predicted: Prediction, cells: Cells, bins: int) -> tuple[Array, Array]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from concal.calibration.fit.cells import Cells, make_cells, total_in
 from concal.calibration.fit.discrepancies import Discrepancies, discrepancies, residuals
 from concal.calibration.fit.predict import Prediction
-from concal.calibration.fit.pvalues import cauchy_score, from_cauchy, of_positive, of_skewed
+from concal.calibration.fit.pvalues import cauchy_score, from_cauchy, lower_tail, of_positive, of_skewed
 from concal.calibration.tables import BINS
 from concal.response import ResponseModel
 
@@ -32,15 +32,17 @@ Ints = npt.NDArray[np.int64]
 BLOCK = 100  # items at a time: bounds memory
 FREE = 0.1
 """Least share of a discrepancy's variance that the item's parameters must leave over for it to be tested."""
-WEIGHTS = np.array([0.5, 0.25, 0.25])
-"""Of chi-square, infit and outfit in an item's p-value."""
+WEIGHTS = np.array([0.5, 0.25, 0.25, 0.25])
+"""Of chi-square, infit, outfit and a falling curve in an item's p-value."""
+FALLS = 0.001
+"""p-value from which the trend of an item's curve counts as misfit, because no positive slope makes up for it."""
 
 
 class ItemFit(NamedTuple):
     """Fit of a group's items in one period.
 
-    `n_responses`, `chi_square`, `df`, `chi_square_p`, `infit`, `infit_p`, `outfit`, `outfit_p`, `p_value` (items,):
-    statistics at the posterior mean, p-values at a draw; NaN where there is nothing to test. By ability bin,
+    `n_responses`, `chi_square`, `df`, `chi_square_p`, `infit`, `infit_p`, `outfit`, `outfit_p`, `falling_p`, `p_value`
+    (items,): statistics at the posterior mean, p-values at a draw; NaN where there is nothing to test. By ability bin,
     (items, bins): `theta`, `n_in_bin`, `observed`, `expected` (mean scores, divided by the largest), `se` (predicted SD
     of the observed mean), `misfit` (observed minus expected, as far as the item's parameters cannot make it up) and its
     predicted `misfit_variance`.
@@ -54,6 +56,7 @@ class ItemFit(NamedTuple):
     infit_p: Array
     outfit: Array
     outfit_p: Array
+    falling_p: Array
     p_value: Array
     theta: Array
     n_in_bin: Ints
@@ -104,12 +107,12 @@ def item_fit(
 
 
 def _p_values(cells: Cells, sums: Discrepancies, predicted: Prediction, bins: int) -> Array:
-    """Of chi-square, infit and outfit, (items, 3)."""
+    """Of chi-square, infit, outfit and a falling curve, (items, 4)."""
     directions, squared, df = _chi_square(sums, bins)
     variance = _variance(directions, sums, cells, predicted.probability)
     chi_square = np.where(df > 0, of_positive(squared, df, variance), np.nan)
     return np.column_stack(
-        [chi_square, *(_mean_square(sums, cells, predicted.probability, k) for k in (bins, bins + 1))]
+        [chi_square, *(_mean_square(sums, cells, predicted.probability, k) for k in (bins, bins + 1)), _falling(sums)]
     )
 
 
@@ -125,7 +128,9 @@ def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, p: Arr
             total_in(place, values, n_items * bins).reshape(shape) / count
             for values in (cells.n * cells.theta, scored, cells.n * predicted.mean, cells.n * predicted.variance)
         )
-        misfit = sums.u[:, :bins] / count
+        # of what the parameters could imitate nothing is left over at the best slope, unless that is below zero
+        falls = (_falling(sums) <= FALLS)[:, None]
+        misfit = np.where(falls, sums.raw[:, :bins], sums.u[:, :bins]) / count
         spread = np.diagonal(sums.W, axis1=1, axis2=2)[:, :bins] / count**2
         se = np.sqrt(variance / count)
     whole = np.rint(count).astype(np.int64)
@@ -138,6 +143,7 @@ def _statistics(cells: Cells, predicted: Prediction, sums: Discrepancies, p: Arr
         infit_p=p[:, 1],
         outfit=outfit,
         outfit_p=p[:, 2],
+        falling_p=p[:, 3],
         p_value=combined(p, WEIGHTS),
         theta=theta,
         n_in_bin=whole,
@@ -184,6 +190,14 @@ def _mean_square(sums: Discrepancies, cells: Cells, probability: Array, k: int) 
     third = np.einsum("ny,ny->n", probability, sums.free[:, :, k] ** 3)
     skewness = total_in(cells.item, cells.n * third, total.size) / variance**1.5
     return np.where(testable, of_skewed(sums.u[:, k] / np.sqrt(variance), skewness), np.nan)
+
+
+def _falling(sums: Discrepancies) -> Array:
+    """p-value of a score that falls with the ability, by more than the flattest curve of the model allows."""
+    u, W, third = sums.trend
+    testable = W > 0
+    variance = np.where(testable, W, 1.0)
+    return np.where(testable, lower_tail(u / np.sqrt(variance), third / variance**1.5), np.nan)
 
 
 def combined(p: Array, weights: Array) -> Array:

@@ -27,8 +27,9 @@ class PeriodFit:
     ----------
     items : polars DataFrame
         item_id, group, dimension, n_responses, mean_score, infit, infit_p, outfit, outfit_p, chi_square, df,
-        chi_square_p, p_value (of all three together), misfit (root-mean-square difference of observed and expected mean
-        scores over the ability bins, beyond chance and beyond what other parameters could make up).
+        chi_square_p, falling_p (of a score that falls with the ability), p_value (of all together), misfit
+        (root-mean-square difference of observed and expected mean scores over the ability bins, beyond chance and
+        beyond what other parameters could make up).
     bins : polars DataFrame
         item_id, group, bin, theta, n_responses, observed, se, expected: mean scores of a fifth of the item's examinees
         each, ordered by what their other responses say of their ability.
@@ -108,7 +109,7 @@ def _item_frame(group: GroupData, found: ItemFit, mean_score: Array) -> pl.DataF
     beyond = found.misfit**2 - found.misfit_variance
     counts = np.maximum(found.n_in_bin.sum(axis=1), 1)
     size = np.nansum(np.where(found.n_in_bin > 0, beyond * found.n_in_bin, 0.0), axis=1) / counts
-    names = ("infit", "infit_p", "outfit", "outfit_p", "chi_square", "df", "chi_square_p", "p_value")
+    names = ("infit", "infit_p", "outfit", "outfit_p", "chi_square", "df", "chi_square_p", "falling_p", "p_value")
     columns = {name: getattr(found, name) for name in names}
     return pl.DataFrame(
         {

@@ -17,15 +17,17 @@ def of_positive(value: Array, mean: Array, variance: Array) -> Array:
     return np.where(known, gamma.sf(value, m**2 / v, scale=v / m), 1.0)
 
 
-def of_skewed(z: Array, skewness: Array) -> Array:
-    """Two-sided p-value of a standardised sum: a shifted gamma (Pearson's third type) with this skewness."""
+def lower_tail(z: Array, skewness: Array) -> Array:
+    """P(Z <= z) for a standardised sum: a shifted gamma (Pearson's third type) with this skewness."""
     curved = np.abs(skewness) > STRAIGHT
-    g = np.where(curved, np.abs(skewness), 1.0)
-    shape = 4.0 / g**2
+    shape = 4.0 / np.where(curved, skewness, 1.0) ** 2
     x = np.maximum(shape + np.where(skewness < 0, -z, z) * np.sqrt(shape), 0.0)
-    upper, lower = gamma.sf(x, shape), gamma.cdf(x, shape)
-    two_sided = np.where(curved, 2.0 * np.minimum(upper, lower), 2.0 * norm.sf(np.abs(z)))
-    return np.minimum(two_sided, 1.0)
+    return np.where(curved, np.where(skewness < 0, gamma.sf(x, shape), gamma.cdf(x, shape)), norm.cdf(z))
+
+
+def of_skewed(z: Array, skewness: Array) -> Array:
+    """Two-sided p-value of a standardised sum with this skewness."""
+    return np.minimum(2.0 * np.minimum(lower_tail(z, skewness), lower_tail(-z, -skewness)), 1.0)
 
 
 def cauchy_score(p: Array) -> Array:

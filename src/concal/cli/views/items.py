@@ -77,7 +77,9 @@ FIT = View(
         "n_responses": RESPONSES,
         "flagged": Column(FLAG, "whether q is at most the false discovery rate"),
         "misfit": Column(NUMBER, "root-mean-square of observed less expected mean score by ability, beyond chance"),
-        "p_value": Column(NUMBER, "p that the item follows its curve: chi-square, infit and outfit together", "p"),
+        "p_value": Column(
+            NUMBER, "p that the item follows its curve: chi-square, infit, outfit and a falling score together", "p"
+        ),
         "q_value": Column(NUMBER, "false discovery rate over items and periods at which it is flagged", "q"),
         "mean_score": Column(NUMBER, "mean score, divided by the largest", "mean score"),
         "infit": Column(NUMBER, "mean square of residuals, weighted by their variance; 1 is expected", "infit"),
@@ -87,6 +89,7 @@ FIT = View(
         "chi_square": Column(NUMBER, "observed against expected mean scores in five ability bins", "chi-square"),
         "df": Column(WHOLE, "its degrees of freedom"),
         "chi_square_p": Column(NUMBER, "its p-value", "chi-square p"),
+        "falling_p": Column(NUMBER, "p that its score does not fall with the ability; small: is the key reversed?"),
     },
     ("item_id", "period", "misfit", "infit", "outfit", "q_value", "n_responses"),
     keys=("item_id", "period"),
