@@ -98,6 +98,12 @@ def test_items_without_a_response_do_not_count(unanswered):
     np.testing.assert_allclose(delivered_error(Averages(unanswered)), expected)
 
 
+def test_what_a_handful_of_items_are_within_is_no_more_than_the_largest():
+    errors = np.array([0.001, 0.002, 0.001, 0.04, 0.006])
+    assert most(errors, CHAINS - 1) == 0.04
+    assert most(np.array([0.02, 0.021, 0.022]), CHAINS - 1) <= 0.022
+
+
 def test_an_undefined_ess_is_none_and_never_enough():
     assert worst_ess(np.array([300.0, np.nan])) == 0.0
     reached = Reached(1.0, worst_ess(np.array([np.nan, 500.0])), DeliveredError(0.0, 0.0))

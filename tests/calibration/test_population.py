@@ -34,6 +34,20 @@ def small(features=2, dimensions=1):
     return layout, initial_state(layout, seed=4)
 
 
+def test_chains_start_far_apart():
+    """Farther than a period leaves open: means by a typical spread, spreads by half, correlations too."""
+    layout, state = small(dimensions=2)
+    for g, s in zip(layout.groups, state.groups, strict=True):
+        sd = np.array(g.model.prior.sd)
+        assert (s.beta[0].std(axis=1) > 0.4 * sd).all()
+        spread = np.sqrt(np.einsum("iil->il", s.sigma))
+        assert (spread.std(axis=1) > 0.15 * sd).all()
+        np.testing.assert_array_equal(s.mean, np.repeat(s.beta[:1], g.n_items, axis=0))
+    assert state.R[0, 0, 1].std() > 0.1
+    np.testing.assert_allclose(np.einsum("miil->mil", state.R), 1.0)
+    assert np.linalg.eigvalsh(state.R[0].transpose(2, 0, 1)).min() > 0
+
+
 def test_beta_is_drawn_from_its_conditional():
     layout, state = small()
     g, s = layout.groups[0], state.groups[0]
@@ -59,7 +73,7 @@ def test_beta_is_drawn_from_its_conditional():
 def test_sigma_is_drawn_from_its_conditional():
     layout, state = small()
     g, s = layout.groups[0], state.groups[0]
-    s.xi[:], s.sd_mixing[:] = s.xi[:, :, :1], 1.0
+    s.xi[:], s.mean[:], s.sd_mixing[:] = s.xi[:, :, :1], s.mean[:, :, :1], 1.0
     rng, drawn = np.random.default_rng(1), []
     residual = s.xi[:, :, 0] - s.mean[:, :, 0]
     psi = residual.T @ residual + 2 * NU * np.eye(2)

@@ -89,7 +89,8 @@ def most(errors: Array, df: int) -> float:
 
     With few chains estimates scatter more than what they estimate, and their own quantile would be too large. On the
     log scale the noise of an estimated variance has mean :math:`\psi(k) - \log k` and variance :math:`\psi'(k)`, k half
-    the degrees of freedom; without it, the errors of items are taken as log-normal.
+    the degrees of freedom; without it, the errors of items are taken as log-normal. Of a handful of items that may lie
+    beyond them all: then it is the largest estimate.
     """
     if not np.isfinite(errors).all():
         return np.inf
@@ -97,4 +98,4 @@ def most(errors: Array, df: int) -> float:
     logs = np.log(np.maximum(errors, 1e-12) ** 2)
     centre = logs.mean() - (digamma(k) - np.log(k))
     spread = np.sqrt(max(logs.var() - polygamma(1, k), 0.0))
-    return float(np.exp(0.5 * (centre + ndtri(SHARE) * spread)))
+    return float(min(np.exp(0.5 * (centre + ndtri(SHARE) * spread)), errors.max()))

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from concal.calibration.family import Family
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
+from concal.calibration.matrices import lanes_last
 from concal.calibration.saving import Saved, SavedFields, load_parts, save_parts
 from concal.response import ResponseModel
 
@@ -125,26 +126,29 @@ def level_shared(families: Sequence[Family], groups: Sequence[GroupState]) -> No
 
 
 def initial_state(layout: Layout, seed: int) -> State:
-    """Abilities at zero, items scattered around the prior's centre: different in every chain."""
+    """Chains that start far apart: a population of its own for each, and items scattered around it.
+
+    Means lie one typical spread of the items apart, spreads differ by half, correlations by .4: wider than what a
+    posterior leaves open, so that chains which agree have come from different places.
+    """
     rng = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
     groups = []
     for g in layout.groups:
-        centre, sd = np.array(g.model.prior.mean), np.array(g.model.prior.sd)
+        centre, sd = np.array(g.model.prior.mean)[:, None], np.array(g.model.prior.sd)[:, None]
         k = g.design.X.shape[1]
         beta = np.zeros((k, g.p, LANES))
-        beta[0] = centre[:, None]
-        xi = centre[None, :, None] + 0.3 * sd[None, :, None] * rng.standard_normal((g.n_items, g.p, LANES))
-        sigma = np.repeat(pinned(np.diag(sd**2), g.model)[:, :, None], LANES, axis=2)
-        mean = np.broadcast_to(centre[None, :, None], xi.shape).copy()
+        beta[0] = centre + sd * rng.standard_normal((g.p, LANES))
+        variance = (sd * np.exp(0.5 * rng.standard_normal((g.p, LANES)))) ** 2
+        sigma = lanes_last(pinned(np.einsum("pl,pq->lpq", variance, np.eye(g.p)), g.model))
+        mean = np.repeat(beta[:1], g.n_items, axis=0)
         if g.guide is not None:
             mean = np.repeat(g.guide.mean[:, :, None], LANES, axis=2)
-            xi = xi - centre[None, :, None] + mean
-        s = GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi))
-        for c in g.model.shared:
-            s.beta[0, c] += 0.3 * sd[c] * rng.standard_normal(LANES)
-        groups.append(s)
+        xi = mean + 0.3 * sd * rng.standard_normal((g.n_items, g.p, LANES))
+        groups.append(GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi)))
     level_shared(layout.families, groups)
     M, D = len(layout.populations), layout.D
     theta = (0.1 * rng.standard_normal((layout.n_persons, D, LANES))).astype(np.float32)
-    R = np.broadcast_to(np.eye(D)[:, :, None], (M, D, D, LANES)).copy()
+    L = np.eye(D) + np.tril(0.4 * rng.standard_normal((LANES, D, D)), -1)
+    L /= np.sqrt((L**2).sum(axis=2, keepdims=True))  # rows of length one: of a correlation matrix
+    R = np.repeat(lanes_last(L @ np.swapaxes(L, 1, 2))[None], M, axis=0)
     return State(0, theta, np.zeros((M, D, LANES)), R, groups, np.zeros((D, 2, LANES)))
