@@ -30,17 +30,20 @@ SPEC = Spec.parse(
 )
 ITEMS = pl.DataFrame({"item_id": [f"i{j:02d}" for j in range(24)], "group": "g"})
 MOVED = ("i03", "i11")
+FLATTER, FLATTER_BY = "i07", -0.92
 
 
 def responses(period: str, seed: int) -> pl.DataFrame:
-    """Group b is weaker by 1 and has two items that are harder by 1.2."""
+    """Group b is weaker by 1; two items are harder for it by 1.2, one has .4 times the slope that all others have."""
     rng, n = np.random.default_rng(seed), 700
     d = np.random.default_rng(0).normal(0, 0.8, 24)
     person, item = (v.ravel() for v in np.indices((n, 24)))
     b = person % 2 == 1
     theta = rng.standard_normal(n) - np.arange(n) % 2
     harder = 1.2 * (b & np.isin(ITEMS["item_id"].to_numpy()[item], MOVED))
-    p = 1 / (1 + np.exp(-1.4 * (theta[person] - d[item] - harder)))
+    flatter = b & (ITEMS["item_id"].to_numpy()[item] == FLATTER)
+    a = 1.4 * np.exp(FLATTER_BY * flatter)
+    p = 1 / (1 + np.exp(-a * (theta[person] - d[item] - harder)))
     return pl.DataFrame(
         {
             "person_id": [f"{period}-{i:03d}" for i in person],
@@ -85,15 +88,35 @@ def test_items_that_differ_are_found_with_their_size(bank: Bank) -> None:
     table = bank.dif()
     flagged = table.filter(pl.col("flagged"))
     assert set(flagged["item_id"]) >= set(MOVED)
-    assert flagged["item_id"].n_unique() <= 3
+    assert flagged["item_id"].n_unique() <= 4
     own = flagged.filter(pl.col("item_id").is_in(MOVED))
     assert set(own["person_group"]) == {"b"}
     assert set(own["direction"]) == {"harder"}
     assert own["d_shift"].is_between(0.7, 1.7).all()
     assert own["score_shift"].is_between(-0.35, -0.1).all()
     assert table.filter(item_id="i03")["n_responses"].to_list() == [700, 700]
-    rest = table.filter(~pl.col("item_id").is_in(MOVED)).unique("item_id")
+    rest = table.filter(~pl.col("item_id").is_in((*MOVED, FLATTER))).unique("item_id")
     assert (rest["item_p_value"] <= 0.05).mean() < 0.25
+
+
+def test_a_slope_that_differs_is_measured_where_all_slopes_of_the_bank_are_alike(bank: Bank) -> None:
+    """The spread of the bank's slopes is near zero; it must not hide a slope that differs."""
+    row = bank.dif().filter(item_id=FLATTER, person_group="b").row(0, named=True)
+    assert row["flagged"]
+    assert abs(row["log_a_shift"] - FLATTER_BY) < 2 * row["log_a_shift_sd"]
+    assert row["log_a_shift_sd"] < 0.4
+    d = np.random.default_rng(0).normal(0, 0.8, 24)[int(FLATTER[1:])]
+    theta = np.random.default_rng(5).standard_normal(100_000) - 1.0
+    change = 1 / (1 + np.exp(-1.4 * np.exp(FLATTER_BY) * (theta - d))) - 1 / (1 + np.exp(-1.4 * (theta - d)))
+    assert row["score_size"] == pytest.approx(np.sqrt((change**2).mean()), abs=0.05)
+    assert row["score_shift"] == pytest.approx(change.mean(), abs=0.05)
+
+
+def test_where_all_other_groups_differ_nothing_is_left_to_differ_from(bank: Bank) -> None:
+    row = bank.dif().filter(item_id=FLATTER, person_group="a").row(0, named=True)
+    assert not row["flagged"]
+    columns = ("direction", "score_shift", "score_size", "d_shift", "d_shift_sd", "log_a_shift", "log_a_shift_sd")
+    assert {row[name] for name in columns} == {None}
 
 
 def test_tables_say_who_took_part(bank: Bank) -> None:
