@@ -10,7 +10,6 @@ import pytest
 
 from concal.bank.bank import Bank
 from concal.errors import DataError
-from concal.evaluate.digest import ability_table
 from concal.evaluate.pooled import by_period
 from concal.report.page import build_page
 from concal.report.view import View
@@ -121,14 +120,30 @@ def test_where_all_other_groups_differ_nothing_is_left_to_differ_from(bank: Bank
 
 def test_tables_say_who_took_part(bank: Bank) -> None:
     assert bank.periods()["person_groups"].to_list() == ["a, b", "a, b"]
-    links = {name: bank.link(name) for name in bank.period_names}
-    table = ability_table({name: bank.calibration(name) for name in bank.period_names}, links)
+    table = bank.person_groups()
     own = table.filter(period="Q1")
     assert own["person_group"].to_list() == ["all", "a", "b"]
-    assert own["examinees"].to_list() == [700, 350, 350]
+    assert own["n_persons"].to_list() == [700, 350, 350]
     mean = own["mean"].to_list()
     assert abs(mean[0] - (mean[1] + mean[2]) / 2) < 1e-6
     assert mean[1] > mean[2]
+    for period in bank.period_names:
+        a, b = (table.filter(period=period, person_group=name).row(0, named=True) for name in "ab")
+        assert abs(b["mean"] - a["mean"] + 1.0) < 3 * np.hypot(a["mean_sd"], b["mean_sd"])
+        assert 0.01 < b["mean_sd"] < 0.2
+        assert abs(b["sd"] - 1.0) < 3 * b["sd_sd"]
+
+
+def test_groups_are_placed_where_the_consensus_has_their_period(bank: Bank) -> None:
+    """Not where the period's own link from its anchors alone has them."""
+    from concal.consensus.links import constants
+
+    own = bank.calibration("Q2").abilities
+    assert own is not None
+    assert own.population_mean is not None
+    A, B = constants(bank.consensus(joint=False).links, "Q2", "x")
+    there = bank.person_groups().filter(period="Q2").filter(pl.col("person_group") != "all")["mean"].to_numpy()
+    np.testing.assert_allclose(there, A * own.population_mean.mean(axis=(0, 1))[:, 0] + B, atol=0.02)
 
 
 def test_priors_of_scores_are_those_of_the_groups(bank: Bank) -> None:
@@ -140,9 +155,7 @@ def test_priors_of_scores_are_those_of_the_groups(bank: Bank) -> None:
     sd = {name: row[f"se_{dimension}"] for name, row in found.items()}
     assert abs(theta["a"]) < 0.1
     assert abs(theta["b"] + 1.0) < 0.25
-    links = {name: bank.link(name) for name in bank.period_names}
-    table = ability_table({name: bank.calibration(name) for name in bank.period_names}, links)
-    own = table.filter(period="Q1", person_group="all").row(0, named=True)
+    own = bank.person_groups().filter(period="Q1", person_group="all").row(0, named=True)
     assert theta["all"] == pytest.approx(own["mean"], abs=0.02)
     assert sd["all"] == pytest.approx(own["sd"], abs=0.02)
     assert sd["all"] > max(sd["a"], sd["b"])
@@ -174,10 +187,27 @@ def test_command(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path)
     listed = data(capsys, "dif", bank.path)
     assert {row["item_id"] for row in listed} >= set(MOVED)
     assert len(data(capsys, "dif", bank.path, "--all")) == 48
+    assert {"log_a_shift", "log_a_shift_sd"} <= listed[0].keys()
+    assert run("dif", bank.path) == 0
+    assert "log a shift" in capsys.readouterr().out
     empty = Bank.create(tmp_path / "empty", SPEC)
     assert data(capsys, "dif", empty.path) == []
     assert run("dif", empty.path) == 0
     assert "no period has groups" in capsys.readouterr().out
+
+
+def test_groups_are_a_table_of_their_own(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = data(capsys, "periods", bank.path, "--groups")
+    assert [(row["period"], row["person_group"]) for row in rows] == [
+        (q, g) for q in ("Q1", "Q2") for g in ("all", "a", "b")
+    ]
+    assert run("periods", bank.path, "--groups", "--to", tmp_path / "groups.csv") == 0
+    assert pl.read_csv(tmp_path / "groups.csv").columns == list(rows[0])
+    capsys.readouterr()
+    assert run("periods", bank.path, "--groups") == 0
+    assert "examinee group" in capsys.readouterr().out
+    empty = Bank.create(tmp_path / "empty", SPEC)
+    assert data(capsys, "periods", empty.path, "--groups") == []
 
 
 def test_periods_of_a_pooled_fit_are_put_together(bank: Bank) -> None:
