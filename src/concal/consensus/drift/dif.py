@@ -2,8 +2,9 @@ r"""Differential item functioning: items that groups of examinees of equal abili
 
 A group's factors (`concal.calibration.fit.by_group`) of all periods, moved by the periods' links, are added up; then
 groups are compared as drift compares periods: do an item's factors agree, and if not, in which group does it differ, by
-how much in d, log a and expected score (`concal.consensus.drift.drift`), as the responses alone tell it. Abilities of a group were estimated from items
-that may differ too: so each group's metric is first shifted by the weighted median over items of
+how much in d, log a and expected score, as the responses alone tell it (`concal.consensus.drift.drift`). Abilities of a
+group were estimated from items that may differ too: so each group's metric is first shifted by the weighted median over
+items of
 
 .. math:: b_j = (\hat c_{gj} - \hat c_{rj}) / a_j ,
 
