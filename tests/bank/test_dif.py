@@ -10,7 +10,6 @@ import pytest
 
 from concal.bank.bank import Bank
 from concal.errors import DataError
-from concal.evaluate.digest import ability_table
 from concal.evaluate.pooled import by_period
 from concal.report.page import build_page
 from concal.report.view import View
@@ -30,17 +29,20 @@ SPEC = Spec.parse(
 )
 ITEMS = pl.DataFrame({"item_id": [f"i{j:02d}" for j in range(24)], "group": "g"})
 MOVED = ("i03", "i11")
+FLATTER, FLATTER_BY = "i07", -0.92
 
 
 def responses(period: str, seed: int) -> pl.DataFrame:
-    """Group b is weaker by 1 and has two items that are harder by 1.2."""
+    """Group b is weaker by 1; two items are harder for it by 1.2, one has .4 times the slope that all others have."""
     rng, n = np.random.default_rng(seed), 700
     d = np.random.default_rng(0).normal(0, 0.8, 24)
     person, item = (v.ravel() for v in np.indices((n, 24)))
     b = person % 2 == 1
     theta = rng.standard_normal(n) - np.arange(n) % 2
     harder = 1.2 * (b & np.isin(ITEMS["item_id"].to_numpy()[item], MOVED))
-    p = 1 / (1 + np.exp(-1.4 * (theta[person] - d[item] - harder)))
+    flatter = b & (ITEMS["item_id"].to_numpy()[item] == FLATTER)
+    a = 1.4 * np.exp(FLATTER_BY * flatter)
+    p = 1 / (1 + np.exp(-a * (theta[person] - d[item] - harder)))
     return pl.DataFrame(
         {
             "person_id": [f"{period}-{i:03d}" for i in person],
@@ -85,27 +87,63 @@ def test_items_that_differ_are_found_with_their_size(bank: Bank) -> None:
     table = bank.dif()
     flagged = table.filter(pl.col("flagged"))
     assert set(flagged["item_id"]) >= set(MOVED)
-    assert flagged["item_id"].n_unique() <= 3
+    assert flagged["item_id"].n_unique() <= 4
     own = flagged.filter(pl.col("item_id").is_in(MOVED))
     assert set(own["person_group"]) == {"b"}
     assert set(own["direction"]) == {"harder"}
     assert own["d_shift"].is_between(0.7, 1.7).all()
     assert own["score_shift"].is_between(-0.35, -0.1).all()
     assert table.filter(item_id="i03")["n_responses"].to_list() == [700, 700]
-    rest = table.filter(~pl.col("item_id").is_in(MOVED)).unique("item_id")
+    rest = table.filter(~pl.col("item_id").is_in((*MOVED, FLATTER))).unique("item_id")
     assert (rest["item_p_value"] <= 0.05).mean() < 0.25
+
+
+def test_a_slope_that_differs_is_measured_where_all_slopes_of_the_bank_are_alike(bank: Bank) -> None:
+    """The spread of the bank's slopes is near zero; it must not hide a slope that differs."""
+    row = bank.dif().filter(item_id=FLATTER, person_group="b").row(0, named=True)
+    assert row["flagged"]
+    assert abs(row["log_a_shift"] - FLATTER_BY) < 2 * row["log_a_shift_sd"]
+    assert row["log_a_shift_sd"] < 0.4
+    d = np.random.default_rng(0).normal(0, 0.8, 24)[int(FLATTER[1:])]
+    theta = np.random.default_rng(5).standard_normal(100_000) - 1.0
+    change = 1 / (1 + np.exp(-1.4 * np.exp(FLATTER_BY) * (theta - d))) - 1 / (1 + np.exp(-1.4 * (theta - d)))
+    assert row["score_size"] == pytest.approx(np.sqrt((change**2).mean()), abs=0.05)
+    assert row["score_shift"] == pytest.approx(change.mean(), abs=0.05)
+
+
+def test_where_all_other_groups_differ_nothing_is_left_to_differ_from(bank: Bank) -> None:
+    row = bank.dif().filter(item_id=FLATTER, person_group="a").row(0, named=True)
+    assert not row["flagged"]
+    columns = ("direction", "score_shift", "score_size", "d_shift", "d_shift_sd", "log_a_shift", "log_a_shift_sd")
+    assert {row[name] for name in columns} == {None}
 
 
 def test_tables_say_who_took_part(bank: Bank) -> None:
     assert bank.periods()["person_groups"].to_list() == ["a, b", "a, b"]
-    links = {name: bank.link(name) for name in bank.period_names}
-    table = ability_table({name: bank.calibration(name) for name in bank.period_names}, links)
+    table = bank.person_groups()
     own = table.filter(period="Q1")
     assert own["person_group"].to_list() == ["all", "a", "b"]
-    assert own["examinees"].to_list() == [700, 350, 350]
+    assert own["n_persons"].to_list() == [700, 350, 350]
     mean = own["mean"].to_list()
     assert abs(mean[0] - (mean[1] + mean[2]) / 2) < 1e-6
     assert mean[1] > mean[2]
+    for period in bank.period_names:
+        a, b = (table.filter(period=period, person_group=name).row(0, named=True) for name in "ab")
+        assert abs(b["mean"] - a["mean"] + 1.0) < 3 * np.hypot(a["mean_sd"], b["mean_sd"])
+        assert 0.01 < b["mean_sd"] < 0.2
+        assert abs(b["sd"] - 1.0) < 3 * b["sd_sd"]
+
+
+def test_groups_are_placed_where_the_consensus_has_their_period(bank: Bank) -> None:
+    """Not where the period's own link from its anchors alone has them."""
+    from concal.consensus.links import constants
+
+    own = bank.calibration("Q2").abilities
+    assert own is not None
+    assert own.population_mean is not None
+    A, B = constants(bank.consensus(joint=False).links, "Q2", "x")
+    there = bank.person_groups().filter(period="Q2").filter(pl.col("person_group") != "all")["mean"].to_numpy()
+    np.testing.assert_allclose(there, A * own.population_mean.mean(axis=(0, 1))[:, 0] + B, atol=0.02)
 
 
 def test_priors_of_scores_are_those_of_the_groups(bank: Bank) -> None:
@@ -117,9 +155,7 @@ def test_priors_of_scores_are_those_of_the_groups(bank: Bank) -> None:
     sd = {name: row[f"se_{dimension}"] for name, row in found.items()}
     assert abs(theta["a"]) < 0.1
     assert abs(theta["b"] + 1.0) < 0.25
-    links = {name: bank.link(name) for name in bank.period_names}
-    table = ability_table({name: bank.calibration(name) for name in bank.period_names}, links)
-    own = table.filter(period="Q1", person_group="all").row(0, named=True)
+    own = bank.person_groups().filter(period="Q1", person_group="all").row(0, named=True)
     assert theta["all"] == pytest.approx(own["mean"], abs=0.02)
     assert sd["all"] == pytest.approx(own["sd"], abs=0.02)
     assert sd["all"] > max(sd["a"], sd["b"])
@@ -151,10 +187,27 @@ def test_command(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path)
     listed = data(capsys, "dif", bank.path)
     assert {row["item_id"] for row in listed} >= set(MOVED)
     assert len(data(capsys, "dif", bank.path, "--all")) == 48
+    assert {"log_a_shift", "log_a_shift_sd"} <= listed[0].keys()
+    assert run("dif", bank.path) == 0
+    assert "log a shift" in capsys.readouterr().out
     empty = Bank.create(tmp_path / "empty", SPEC)
     assert data(capsys, "dif", empty.path) == []
     assert run("dif", empty.path) == 0
     assert "no period has groups" in capsys.readouterr().out
+
+
+def test_groups_are_a_table_of_their_own(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    rows = data(capsys, "periods", bank.path, "--groups")
+    assert [(row["period"], row["person_group"]) for row in rows] == [
+        (q, g) for q in ("Q1", "Q2") for g in ("all", "a", "b")
+    ]
+    assert run("periods", bank.path, "--groups", "--to", tmp_path / "groups.csv") == 0
+    assert pl.read_csv(tmp_path / "groups.csv").columns == list(rows[0])
+    capsys.readouterr()
+    assert run("periods", bank.path, "--groups") == 0
+    assert "examinee group" in capsys.readouterr().out
+    empty = Bank.create(tmp_path / "empty", SPEC)
+    assert data(capsys, "periods", empty.path, "--groups") == []
 
 
 def test_periods_of_a_pooled_fit_are_put_together(bank: Bank) -> None:

@@ -26,6 +26,7 @@ TABLES = {
     "predict": ["predict", "BANK", "FOLDER/new.csv"],
     "periods": ["periods", "BANK"],
     "periods-full": ["periods", "BANK", "--full"],
+    "periods-groups": ["periods", "BANK", "--groups"],
     "links": ["links", "BANK"],
     "links-full": ["links", "BANK", "--full"],
     "anchors": ["links", "BANK", "--period", "2026Q2"],

@@ -32,7 +32,7 @@ def phi_world(
     seed=1, n_items=30, n_periods=3, model="2pl", categories=None, share=0.7, n_features=2, links=True,
     error=(0.1, 0.4), tau=1e-3, centre=None, drift=None, guided=(), beta_sd=0.1,
 ):  # fmt: skip
-    """`error`: range of the items' standard errors of phi; `drift`: {(period, item): change of d}."""
+    """`error`: range of the items' standard errors of phi; `drift`: {(period, item): change of d, or of (d, log a)}."""
     rng = np.random.default_rng(seed)
     model = make_model(model, categories)
     p = len(model.parameters)
@@ -52,7 +52,8 @@ def phi_world(
         here = np.arange(n_items) if share >= 1 else np.sort(rng.choice(n_items, int(share * n_items), replace=False))
         truth = xi[here].copy()
         for k, j in enumerate(here):
-            truth[k, 0] += (drift or {}).get((m, int(j)), 0.0)
+            change = np.atleast_1d((drift or {}).get((m, int(j)), 0.0))
+            truth[k, : change.size] += change
         A, B = np.exp(where[m, 0]), where[m, 1]
         phi = metric.own_phi(metric.phi_of(truth), A, B)
         L = rng.uniform(*error, size=(here.size, 1, 1)) * (np.eye(p) + 0.2 * rng.normal(size=(here.size, p, p)))

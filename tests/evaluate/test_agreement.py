@@ -8,9 +8,9 @@ import pytest
 from pooled_worlds import DRAWS, PERIODS, make_world
 
 import concal
+from concal.consensus.links import links_in_force
 from concal.errors import DataError
 from concal.evaluate.agreement import ability_agreement, agreement
-from concal.evaluate.links import links_in_force
 from concal.evaluate.pairs import compare_pairs, tertile_of
 
 

@@ -67,13 +67,27 @@ def _items_view(long: bool) -> views.View:
 
 
 def periods(
-    bank: BankArgument, at: AtOption = None, full: FullOption = False, to: ToOption = None, as_json: JsonOption = False
+    bank: BankArgument,
+    groups: Annotated[
+        bool, typer.Option("--groups", help="Ability distributions instead, also those of groups of examinees.")
+    ] = False,
+    at: AtOption = None,
+    full: FullOption = False,
+    to: ToOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Periods: responses, examinees, convergence.
 
+    With --groups: mean and SD of the examinees' abilities on the reference metric, by period, dimension and group of
+    examinees (column person_group of the responses), with their posterior SDs.
+
     Example: concal periods bank
     """
-    show_table(open_version(bank, at).periods(), views.PERIODS, full=full, as_json=as_json, to=to)
+    opened = open_version(bank, at)
+    if groups:
+        show_table(opened.person_groups(), views.PERSON_GROUPS, full=full, as_json=as_json, to=to)
+        return
+    show_table(opened.periods(), views.PERIODS, full=full, as_json=as_json, to=to)
 
 
 def links(

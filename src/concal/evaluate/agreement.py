@@ -17,9 +17,10 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.calibration.result import Abilities, Calibration
+from concal.consensus.links import links_in_force
 from concal.consensus.result import Consensus
 from concal.errors import DataError, first_few
-from concal.evaluate.links import links_in_force, pooled_abilities
+from concal.evaluate.links import pooled_abilities
 from concal.evaluate.pairs import TERTILES, compare_pairs, tertile_of
 from concal.linking.result import Link
 from concal.linking.transform import linked_abilities

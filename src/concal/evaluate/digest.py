@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from concal import metric
-from concal.calibration.result import Abilities, Calibration
+from concal.calibration.result import Calibration
 from concal.consensus.factors.period import GroupFactors
 from concal.consensus.result import Consensus
 from concal.linking.result import Link
@@ -115,58 +114,6 @@ def ability_histogram(calibrations: Mapping[str, Calibration], links: Mapping[st
             values = np.clip(mean[answered, k], edges[0], edges[-1])
             frames.append(histogram(values, edges, period=period, dimension=dimension))
     return _joined(frames)
-
-
-ALL = "all"
-"""In place of a group's name: all examinees of a period."""
-
-
-def ability_table(calibrations: Mapping[str, Calibration], links: Mapping[str, Link]) -> pl.DataFrame:
-    """Each period's ability distribution on the reference metric: mean and SD with their posterior SDs.
-
-    Where a period has groups of examinees, also theirs (`person_group`).
-    """
-    rows = []
-    for period, calibration in calibrations.items():
-        if calibration.abilities is None:
-            continue
-        for name, abilities in {ALL: calibration.abilities, **by_group(calibration.abilities)}.items():
-            moved = linked_abilities(abilities, links[period])
-            rows += [
-                {
-                    "period": period,
-                    "dimension": dimension,
-                    "person_group": name,
-                    "examinees": int((abilities.n_responses[:, k] > 0).sum()),
-                    "mean": float(moved.draw_mean[:, k].mean()),
-                    "mean_sd": float(moved.draw_mean[:, k].std()),
-                    "sd": float(moved.draw_sd[:, k].mean()),
-                    "sd_sd": float(moved.draw_sd[:, k].std()),
-                }
-                for k, dimension in enumerate(calibration.dimensions)
-            ]
-    table = pl.DataFrame(rows, infer_schema_length=None)
-    alone = not table.height or (table["person_group"] == ALL).all()
-    return table.drop("person_group") if alone and table.width else table
-
-
-def by_group(abilities: Abilities) -> dict[str, Abilities]:
-    """The groups of a period's examinees, where it has some."""
-    place, mean, sd = abilities.population, abilities.population_mean, abilities.population_sd
-    if place is None or mean is None or sd is None or len(abilities.populations) < 2:
-        return {}
-    return {
-        name: replace(
-            abilities,
-            person_ids=abilities.person_ids.filter(pl.Series(place == g)),
-            mean=abilities.mean[place == g],
-            sd=abilities.sd[place == g],
-            n_responses=abilities.n_responses[place == g],
-            draw_mean=mean[:, :, g],
-            draw_sd=sd[:, :, g],
-        )
-        for g, name in enumerate(abilities.populations)
-    }
 
 
 def score_curves(model: ResponseModel, mean: Array, covariance: Array, theta: Array) -> tuple[Array, Array]:

@@ -23,8 +23,8 @@ from concal.bank.version import Version
 from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.combine import Evidence, consensus_of
 from concal.consensus.factors.period import Placed
+from concal.consensus.links import constants, links_in_force
 from concal.consensus.result import Consensus
-from concal.evaluate.links import constants, links_in_force
 
 Array = npt.NDArray[np.float64]
 

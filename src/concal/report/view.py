@@ -15,13 +15,13 @@ from concal.calibration.result import Calibration
 from concal.consensus.drift.alarms import raise_alarms
 from concal.consensus.drift.drift import Drift, find_drift
 from concal.consensus.factors.period import Placed
+from concal.consensus.links import links_in_force
 from concal.consensus.result import Consensus
 from concal.data.linkage import Linkage
 from concal.errors import BankError
 from concal.evaluate import targeting
 from concal.evaluate.attention import attention
 from concal.evaluate.digest import ability_histogram
-from concal.evaluate.links import links_in_force
 from concal.evaluate.notice import Notice
 from concal.evaluate.targeting import information_curves
 from concal.linking.result import Link

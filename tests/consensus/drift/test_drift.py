@@ -1,5 +1,7 @@
 """Items that moved are listed in the period they moved in; where nothing moved nothing is."""
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 import pytest
@@ -113,7 +115,8 @@ def test_what_matters_most_for_scores_comes_first(drifted):
     n = table["drifted"].sum()
     assert table["drifted"][:n].all()
     for part in (table[:n], table[n:]):
-        assert part["score_size"].is_sorted(descending=True)
+        assert part["score_size"].drop_nulls().is_sorted(descending=True)
+        assert part["score_size"].is_null().cast(int).is_sorted()
 
 
 def test_scores_shift_where_the_examinees_are(drifted):
@@ -126,6 +129,47 @@ def test_scores_shift_where_the_examinees_are(drifted):
     assert here[0] == pytest.approx(-here[1], rel=0.1)
     assert abs(there[0]) < 0.1 * abs(here[0])
     assert (flagged["score_size"] >= flagged["score_shift"].abs() - 1e-12).all()
+
+
+def test_intervals_of_the_shifts_hold_what_moved():
+    rng = np.random.default_rng(7)
+    moves = {(2, j): rng.uniform(0.4, 1.0, 2) * rng.choice([-1, 1], 2) for j in range(0, 120, 3)}
+    world = phi_world(seed=44, n_items=120, share=1.0, error=(0.05, 0.15), links=False, drift=moves)
+    table = drift_of(world.placed).items.filter(period="P3")
+    rows = {r["item_id"]: r for r in table.iter_rows(named=True)}
+    truth = np.array([moves.get((2, int(name[-3:])), np.zeros(2)) for name in rows])
+    for k, name in enumerate(("d", "log_a")):
+        shift, sd = (np.array([r[f"{name}_shift{part}"] for r in rows.values()]) for part in ("", "_sd"))
+        inside = np.abs(shift - truth[:, k]) < 1.645 * sd
+        moved = truth[:, k] != 0.0
+        assert inside[moved].mean() >= 0.8
+        assert 0.8 <= inside[~moved].mean() <= 0.98
+        fit = (shift[moved] @ truth[moved, k]) / (truth[moved, k] @ truth[moved, k])
+        assert fit == pytest.approx(1.0, abs=0.1)
+
+
+def test_shifts_do_not_depend_on_how_alike_the_items_are(drifted):
+    """An item that moved is as far away in a bank whose items are nearly alike."""
+    consensus = consensus_from_totals(sum_periods(drifted.placed))
+    tight = replace(consensus.groups["g"], sigma=np.diag([1.0, 0.03**2]))
+    columns = ["d_shift", "d_shift_sd", "log_a_shift", "log_a_shift_sd", "score_shift", "score_size"]
+    shifts = []
+    for group in (consensus.groups["g"], tight):
+        table = find_drift(drifted.placed, replace(consensus, groups={"g": group}), fdr=0.0).items
+        shifts.append(table.sort("item_id", "period").select("item_id", "period", *columns))
+    one, other = shifts[0].join(shifts[1], on=["item_id", "period"], suffix="_tight"), shifts[1]
+    assert one.height > 0.9 * other.height
+    for name in columns:
+        np.testing.assert_allclose(one[name], one[f"{name}_tight"])
+
+
+def test_a_period_whose_others_all_moved_has_nothing_to_differ_from(drifted):
+    table = drift_of(drifted.placed).items
+    alone = table.filter((pl.col("movers").str.count_matches(",") + 2 == pl.len().over("item_id")) & ~pl.col("drifted"))
+    assert alone.height
+    assert alone["d_shift"].is_null().all()
+    assert alone["direction"].is_null().all()
+    assert table.filter("drifted")["d_shift"].is_not_null().all()
 
 
 def test_joint_links_are_used_where_they_are_in_force(drifted):

@@ -9,6 +9,7 @@ import polars as pl
 
 from concal.bank.reading.contents import Contents
 from concal.bank.tables.abilities import ABILITY_COLUMNS, ability_table
+from concal.bank.tables.person_groups import GROUP_COLUMNS, group_table
 from concal.bank.tables.views import (
     act_table,
     history_table,
@@ -19,6 +20,7 @@ from concal.bank.tables.views import (
     wide_items,
 )
 from concal.bank.update.acts import Acts, in_words
+from concal.consensus.links import links_in_force
 from concal.errors import counted, first_few
 
 
@@ -45,6 +47,19 @@ class Tables(Contents):
     def periods(self) -> pl.DataFrame:
         """One row per period."""
         return period_table(self._snapshot)
+
+    def person_groups(self) -> pl.DataFrame:
+        """Ability distributions on the reference metric, one row per period, dimension and group of examinees.
+
+        Columns: period, dimension, person_group ("all": everybody of the period), n_persons (with a response in the
+        dimension), mean and sd of their abilities, mean_sd and sd_sd: posterior SDs of these, the link's uncertainty
+        included. Periods that came without examinees (draws of another engine) are left out.
+        """
+        if not self._snapshot.periods:
+            return pl.DataFrame(schema=GROUP_COLUMNS)
+        links = {name: self.link(name) for name in self.period_names}
+        calibrations = {name: self.calibration(name, draws=False) for name in self.period_names}
+        return group_table(calibrations, links_in_force(links, self.consensus(joint=False).links))
 
     def links(self) -> pl.DataFrame:
         """One row per period and dimension: A and B as the consensus has them, and the anchors they rest on."""

@@ -13,7 +13,7 @@ from concal.cli.views.evaluation import ABILITIES, AGREEMENT, DISTANCE, RECOVERY
 from concal.cli.views.items import FIT, FIT_BINS, FIT_PAIRS, INFORMATION, ITEM_INFORMATION, ITEMS, ITEMS_LONG
 from concal.cli.views.machine import DOCTOR, STEPS
 from concal.cli.views.people import REPORTING, SCORES
-from concal.cli.views.periods import ACTS, ANCHORS, HISTORY, LINKS, PERIODS
+from concal.cli.views.periods import ACTS, ANCHORS, HISTORY, LINKS, PERIODS, PERSON_GROUPS
 from concal.cli.views.view import Column, View
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "LINKS",
     "PERIODS",
     "PERSONS",
+    "PERSON_GROUPS",
     "RECOVERY",
     "REPORTING",
     "SCORES",
@@ -56,6 +57,7 @@ VIEWS: dict[str, View] = {
     "items-long": ITEMS_LONG,
     "predict": ITEMS,
     "periods": PERIODS,
+    "periods-groups": PERSON_GROUPS,
     "links": LINKS,
     "anchors": ANCHORS,
     "drift": DRIFT,

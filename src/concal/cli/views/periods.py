@@ -27,6 +27,22 @@ PERIODS = View(
     ("period", "reference", "n_items", "n_responses", "n_persons", "converged", "seconds"),
     keys=("period",),
 )
+PERSON_GROUPS = View(
+    "Ability distributions on the reference metric",
+    "no period came with its examinees",
+    {
+        "period": PERIOD,
+        "dimension": DIMENSION,
+        "person_group": Column(TEXT, "group of examinees; all: everybody of the period", "examinee group"),
+        "n_persons": Column(WHOLE, "examinees with a response in the dimension", "examinees"),
+        "mean": Column(NUMBER, "mean of their abilities"),
+        "mean_sd": Column(NUMBER, "posterior SD of the mean, the link's uncertainty included", "SD of mean"),
+        "sd": Column(NUMBER, "standard deviation of their abilities", "SD"),
+        "sd_sd": Column(NUMBER, "posterior SD of the standard deviation", "SD of SD"),
+    },
+    ("period", "dimension", "person_group", "n_persons", "mean", "mean_sd", "sd", "sd_sd"),
+    keys=("period", "dimension", "person_group"),
+)
 LINKS = View(
     "Links: theta on the reference metric = A theta + B",
     "the bank has no period yet; `concal add` brings one",

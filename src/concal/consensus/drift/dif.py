@@ -2,8 +2,9 @@ r"""Differential item functioning: items that groups of examinees of equal abili
 
 A group's factors (`concal.calibration.fit.by_group`) of all periods, moved by the periods' links, are added up; then
 groups are compared as drift compares periods: do an item's factors agree, and if not, in which group does it differ, by
-how much in d, log a and expected score (`concal.consensus.drift.drift`). Abilities of a group were estimated from items
-that may differ too: so each group's metric is first shifted by the weighted median over items of
+how much in d, log a and expected score, as the responses alone tell it (`concal.consensus.drift.drift`). Abilities of a
+group were estimated from items that may differ too: so each group's metric is first shifted by the weighted median over
+items of
 
 .. math:: b_j = (\hat c_{gj} - \hat c_{rj}) / a_j ,
 
@@ -13,7 +14,7 @@ c the intercept that the group and the rest give the item at its slope. Up to ha
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -79,11 +80,20 @@ def find_dif(
     for known in consensus.groups.values():
         gathered = _gather(periods, known, links, names)
         if gathered is not None:
-            found.append((known, gathered))
+            found.append((in_fixed_units(known), gathered))
     table = compare(found, names, fdr=fdr).items
     if not table.width:
         return pl.DataFrame(schema=SCHEMA)
     return table.rename({"period": "person_group", "drifted": "flagged"}).select(COLUMNS)
+
+
+def in_fixed_units(known: GroupConsensus) -> GroupConsensus:
+    """The item group with the spread that items of its response model typically have in place of its own.
+
+    The spread says which directions of an item groups are compared along, those they know something about. A bank whose
+    slopes are nearly alike would not compare slopes at all.
+    """
+    return replace(known, sigma=np.diag(np.square(known.model.prior.sd)))
 
 
 SCHEMA = {

@@ -1,10 +1,10 @@
 r"""Drift: items whose periods disagree, and in which of them the item moved, with false-discovery control over items.
 
 First every item as a whole: do its periods' factors agree (`homogeneity`)? Then, for those that do not, the outlying
-periods (`movers`). Every period of an item is also shown against what its other periods that did not move, and the
-population, say: N(mu, C). The displacement is measured in the directions the period knows about; its size is what the
-period alone would move the item by, :math:`(Q + \Omega)^{-1}(h - Q\mu)` with Omega the prior's precision, shown on the
-expected-score curve (positive: easier) where the period's examinees are.
+periods (`movers`). Every period of an item is also tested against what its other periods that did not move, and the
+population, say (`displacement`), in the directions it knows about. How far it lies from these periods is told by the
+responses alone (`difference`): in d, in log a, and on the expected-score curve (positive: easier) where the period's
+examinees are.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from scipy.stats import chi2
 
 from concal import metric
 from concal.calibration.fit.pvalues import benjamini_hochberg
-from concal.consensus.drift.consequence import leave_out, score_change
-from concal.consensus.drift.displacement import Displacement, displacement
+from concal.consensus.drift.consequence import leave_out
+from concal.consensus.drift.difference import differences
+from concal.consensus.drift.displacement import displacement
 from concal.consensus.drift.gather import Gathered, gather, in_force
 from concal.consensus.drift.homogeneity import KnownParts, known_parts, test_agreement
 from concal.consensus.drift.movers import find_movers
@@ -28,13 +29,14 @@ from concal.consensus.drift.others import Others, without_each
 from concal.consensus.factors.gaussians import prior_in_phi
 from concal.consensus.factors.period import Placed
 from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import inverse, times
+from concal.consensus.gaussian import times
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import counted
 from concal.shown import shown
 
 Array = npt.NDArray[np.float64]
-LEAST_SLOPE = 0.05  # of the item's, that a displaced slope is shown with
+Flags = npt.NDArray[np.bool_]
+LEAST_SLOPE = 0.05  # of the item's, that a link is led through
 USUAL = 3.0  # normal deviates within which a period's median distance is expected
 FEWEST_RESPONSES = 20
 """Behind a test that counts for its period's inflation. The factor of four responses is one of few values: on real
@@ -52,10 +54,11 @@ class Drift:
     items : polars DataFrame
         One row per item and period that could be tested, those that drifted first and by `score_size`: item_id, group,
         dimension, period, n_responses; the item as a whole: item_distance, item_df, item_p_value, item_q_value, movers
-        (its periods that moved, or null); drifted (this period is one of them), direction, and the period against the
-        others that did not move: distance (in standard errors), df, p_value, q_value, score_shift, score_size (mean and
-        root-mean-square change of the expected score over the period's examinees), d_shift, d_shift_sd, log_a_shift,
-        log_a_shift_sd, leave_out_log_A, leave_out_B (change of the period's link without the item).
+        (its periods that moved, or null); drifted (this period is one of them), and the period against the others that
+        did not move: distance (in standard errors), df, p_value, q_value; as the responses alone tell it, null where
+        all others moved: direction, score_shift, score_size (mean and root-mean-square change of the expected score
+        over the period's examinees), d_shift, d_shift_sd, log_a_shift, log_a_shift_sd; leave_out_log_A, leave_out_B
+        (change of the period's link without the item).
     periods : polars DataFrame
         Per period and dimension: tested, drifted, mean_d_shift, mean_score_shift, judged (tests with 20 responses and
         more), inflation (their median squared distance over its expectation; about 1 when the uncertainties are right;
@@ -141,9 +144,12 @@ def compare(
     table = pl.concat(rows)
     table = table.with_columns(
         q_value=pl.Series(benjamini_hochberg(table["p_value"].to_numpy())),
-        direction=pl.when(pl.col("score_shift") > 0).then(pl.lit("easier")).otherwise(pl.lit("harder")),
+        direction=pl.when(pl.col("score_shift") > 0)
+        .then(pl.lit("easier"))
+        .when(pl.col("score_shift").is_not_null())
+        .then(pl.lit("harder")),
     )
-    order = table.sort("drifted", "score_size", descending=True, maintain_order=True)
+    order = table.sort("drifted", "score_size", descending=True, nulls_last=True, maintain_order=True)
     return Drift(order.select(COLUMNS), _periods(table))
 
 
@@ -181,7 +187,17 @@ def _frame(
         movers.setdefault(int(found.item[k]), []).append(names[found.period[k]])
     item = found.item[at]
     told = group.degrees[item] > 0
-    return _sizes(known, found, others, placed_at, at).with_columns(
+    out = _influence(known, found, others, at)
+    return differences(known, found, weight, moved, at).with_columns(
+        item_id=pl.Series([known.item_ids[j] for j in item.tolist()], dtype=pl.String),
+        group=pl.lit(known.name),
+        dimension=pl.lit(known.dimension),
+        n_responses=pl.Series(found.n_responses[at]),
+        distance=pl.Series(np.sqrt(placed_at.squared[at])),
+        df=pl.Series(placed_at.degrees[at]),
+        p_value=pl.Series(chi2.sf(placed_at.squared[at], placed_at.degrees[at])),
+        leave_out_log_A=pl.Series(out[:, 0]),
+        leave_out_B=pl.Series(out[:, 1]),
         period=pl.Series([names[m] for m in found.period[at]], dtype=pl.String),
         drifted=pl.Series(moved[at]),
         movers=pl.Series([", ".join(movers[j]) if j in movers else None for j in item.tolist()], dtype=pl.String),
@@ -192,46 +208,12 @@ def _frame(
     )
 
 
-def _sizes(
-    known: GroupConsensus, found: Gathered, others: Others, moved: Displacement, at: npt.NDArray[np.intp]
-) -> pl.DataFrame:
-    """Size and direction of the displacements `at`."""
-    Q, mean, C = positive_part(found.Q[at]), others.mean[at], others.covariance[at]
+def _influence(known: GroupConsensus, found: Gathered, others: Others, at: npt.NDArray[np.intp]) -> Array:
+    """First-order change of each period's (log A, B) without the item, (factors, 2)."""
+    Q, mean = positive_part(found.Q[at]), others.mean[at]
     score = found.h[at] - times(found.Q[at], mean)
-    spread = Q + Q @ C @ Q
-    G = inverse(Q + others.unit[at])
-    step = times(G, score)
-    before = mean.copy()
-    before[:, 1] = np.maximum(before[:, 1], LEAST_SLOPE * np.exp(known.mean[found.item[at], 1]))
-    after = before + step
-    after[:, 1] = np.maximum(after[:, 1], LEAST_SLOPE * before[:, 1])
-    xi, moved_xi = metric.xi_of(before), metric.xi_of(after)
-    K = np.zeros((at.size, 2, mean.shape[1]))  # d (d, log a) / d phi
-    a = before[:, 1]
-    K[:, 0, 0], K[:, 0, 1], K[:, 1, 1] = -1.0 / a, before[:, 0] / a**2, 1.0 / a
-    sd = np.sqrt(np.maximum(np.diagonal(K @ G @ spread @ G @ np.swapaxes(K, 1, 2), axis1=1, axis2=2), 0.0))
-    level, size = score_change(known.model, xi, moved_xi, found.A[at], found.B[at])
-    out = leave_out(Q, score, spread, a, found.period[at])
-    n = at.size
-    return pl.DataFrame(
-        {
-            "item_id": [known.item_ids[j] for j in found.item[at]],
-            "group": [known.name] * n,
-            "dimension": [known.dimension] * n,
-            "n_responses": found.n_responses[at],
-            "distance": np.sqrt(moved.squared[at]),
-            "df": moved.degrees[at],
-            "p_value": chi2.sf(moved.squared[at], moved.degrees[at]),
-            "score_shift": level,
-            "score_size": size,
-            "d_shift": moved_xi[:, 0] - xi[:, 0],
-            "d_shift_sd": sd[:, 0],
-            "log_a_shift": moved_xi[:, 1] - xi[:, 1],
-            "log_a_shift_sd": sd[:, 1],
-            "leave_out_log_A": out[:, 0],
-            "leave_out_B": out[:, 1],
-        }
-    )
+    slope = np.maximum(mean[:, 1], LEAST_SLOPE * np.exp(known.mean[found.item[at], 1]))
+    return leave_out(Q, score, Q + Q @ others.covariance[at] @ Q, slope, found.period[at])
 
 
 def _periods(table: pl.DataFrame) -> pl.DataFrame:

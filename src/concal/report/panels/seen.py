@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.consensus.factors.period import GroupFactors
-from concal.evaluate.links import constants
+from concal.consensus.links import constants
 from concal.report.view import View
 
 Array = npt.NDArray[np.float64]

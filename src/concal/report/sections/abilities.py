@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from concal.evaluate.digest import ability_table
+import polars as pl
+
+from concal.bank.tables.person_groups import ALL, group_table
 from concal.report.pack import Block
 from concal.report.printed import printed
 from concal.report.section import Section
@@ -14,6 +16,11 @@ def section(view: View, block: Block) -> Section:
     return Section(
         "abilities",
         "Ability distributions",
-        printed={"abilities": printed(ability_table(view.calibrations, view.in_force))},
+        printed={"abilities": printed(_shown(group_table(view.calibrations, view.in_force)))},
         drawn={"histogram": block.frame(view.ability_histogram)},
     )
+
+
+def _shown(table: pl.DataFrame) -> pl.DataFrame:
+    """Without the column of groups where no period has some."""
+    return table if (table["person_group"] != ALL).any() else table.drop("person_group")

@@ -53,7 +53,8 @@ def _shown_tests(drift: pl.DataFrame) -> pl.DataFrame:
     """The tests a figure shows: those that drifted, and of the others those with the smallest p-values."""
     if "drifted" not in drift.columns:
         return drift
-    return drift.sort(~pl.col("drifted"), "p_value", maintain_order=True).head(MOST_TESTS).select(_TESTS)
+    told = drift.filter(pl.col("score_shift").is_not_null())
+    return told.sort(~pl.col("drifted"), "p_value", maintain_order=True).head(MOST_TESTS).select(_TESTS)
 
 
 def effects(view: View) -> Iterator[dict[str, Any]]:

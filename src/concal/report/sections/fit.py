@@ -16,7 +16,7 @@ _FIT = ("item_id", "group", "period", "n_responses", "misfit", "infit", "outfit"
 _PAIRS = ("item_id", "other_id", "period", "n_common", "q3", "q_value")
 _DIF = (
     *("item_id", "person_group", "n_responses", "direction", "score_size", "score_shift"),
-    *("d_shift", "d_shift_sd", "item_q_value"),
+    *("d_shift", "d_shift_sd", "log_a_shift", "log_a_shift_sd", "item_q_value"),
 )
 
 
