@@ -410,6 +410,10 @@ class Bank(Version):
     def release(self, name: str, *, note: str = "") -> Release:
         """Freeze this version under a name; a release is never rewritten."""
         check_safe_name(name, "release")
+        if not self.period_names:
+            raise BankError(
+                f"bank {str(self.path)!r} has no period yet, so there is nothing to release; add one with `concal add`"
+            )
         release = Release(
             format=FORMAT,
             name=name,
