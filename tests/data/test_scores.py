@@ -103,4 +103,4 @@ def test_common_examinees_are_said_not_to_link():
     table = pl.DataFrame({"item_id": ["a", "b"]})
     earlier = {"Q1": {"x": ["c", "d"]}}
     with pytest.raises(DataError, match="1 examinee in common do not help: periods are linked by the items they share"):
-        check_period(rows, table, spec, period="Q2", earlier_persons=["p0"], earlier_items=earlier)
+        check_period(rows, table, spec, period="Q2", earlier_persons={"Q1": ["p0"]}, earlier_items=earlier)

@@ -13,10 +13,11 @@ from concal.data.doubts import doubt_populations
 from concal.data.findings import Findings, some
 from concal.data.items import read_items
 from concal.data.linkage import ItemIds, Linkage, linkage
+from concal.data.people import WHY_ITEMS, EarlierPersons
 from concal.data.period import GroupData, PeriodData
 from concal.data.person_groups import groups_of
 from concal.data.read import Table, read_responses
-from concal.data.rows import WHY_ITEMS, Rows, index_rows
+from concal.data.rows import Rows, index_rows
 from concal.data.strata import strata
 from concal.data.tables import period_tables
 from concal.errors import ConcalError, counted
@@ -77,7 +78,7 @@ def check_period(
     *,
     period: str = "period",
     design_states: DesignStates | None = None,
-    earlier_persons: pl.Series | Collection[str] | None = None,
+    earlier_persons: EarlierPersons | None = None,
     earlier_items: ItemIds | None = None,
     wide: bool = False,
 ) -> CheckedPeriod:
@@ -98,7 +99,7 @@ def check_period(
     design_states
         `CheckedPeriod.design_states` of the periods before, so that features are coded alike.
     earlier_persons
-        Ids of examinees earlier periods have.
+        Examinees of the periods before, by period.
     earlier_items
         Items of the other periods by period and dimension, to plan the linkage.
     wide

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -12,16 +11,12 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.data.findings import Findings, some
+from concal.data.people import EarlierPersons, doubt_twins, returning
 from concal.data.read import Answers
 from concal.data.strata import declared_maxima, strata
 from concal.errors import counted
 from concal.response import ResponseModel
 from concal.spec import Spec
-
-WHY_ITEMS = (
-    "periods are linked by the items they share, not by examinees: a returning examinee may have learned, so nothing "
-    "tells growth from a change of metric, and responses of one person in two periods are not independent"
-)
 
 
 @dataclass(frozen=True)
@@ -55,7 +50,7 @@ def index_rows(
     table: pl.DataFrame,
     spec: Spec,
     found: Findings,
-    earlier_persons: pl.Series | Collection[str] | None = None,
+    earlier_persons: EarlierPersons | None = None,
 ) -> Rows:
     """Resolve ids, check scores, settle duplicates and returning examinees; problems go to `found`."""
     if not answers.rows.height:
@@ -68,13 +63,12 @@ def index_rows(
     run = responses["person_id"].rle_id()
     heads = responses["person_id"].filter(run.diff().fill_null(1) != 0)
     persons = heads.unique().sort()
-    returning = _returning(persons, earlier_persons, spec, found)
-    kept = persons.filter(~returning)
+    doubt_twins(persons, "person", "they are counted as different examinees", found)
+    back = returning(persons, earlier_persons, spec, found)
+    kept = persons.filter(~back)
     # responses mostly come examinee by examinee: look each run of rows up once, not each row
     position = _positions(heads, kept).gather(run).alias("person")
     rows = responses.select("item", "score").with_columns(position).filter(pl.col("person").is_not_null())
-    if responses.height and not rows.height:
-        found.error(f"responses: no row is left; every examinee already appeared in an earlier period; {WHY_ITEMS}")
     units = score_units(table, spec, found)
     rows = _in_model_units(rows, units)
     _check_scores(rows, kept, table, spec, units, found)
@@ -85,8 +79,9 @@ def index_rows(
     n_responses, n_distinct = np.zeros((2, table.height), dtype=np.int64)
     n_responses[per_item["item"].to_numpy()] = per_item["n"].to_numpy()
     n_distinct[per_item["item"].to_numpy()] = per_item["distinct"].to_numpy()
+    doubt_twins(table["item_id"].filter(pl.Series(n_responses > 0)), "item", "they are different items", found)
     person, item, score = (rows[name].to_numpy() for name in ("person", "item", "score"))
-    return Rows(kept, person, item, score, n_responses, n_distinct, int(returning.sum()))
+    return Rows(kept, person, item, score, n_responses, n_distinct, int(back.sum()))
 
 
 def _positions(ids: pl.Series, known: pl.Series) -> pl.Series:
@@ -134,25 +129,6 @@ def _near_id(lost: str, known: pl.Series) -> str:
 
 def _plain(text: str) -> str:
     return text.strip().lstrip("0").lower()
-
-
-def _returning(
-    persons: pl.Series, earlier: pl.Series | Collection[str] | None, spec: Spec, found: Findings
-) -> pl.Series:
-    """Which examinees an earlier period has; the message says what happens to them."""
-    if earlier is None or not len(earlier):
-        return pl.Series(np.zeros(persons.len(), dtype=bool))
-    ids = earlier if isinstance(earlier, pl.Series) else pl.Series(list(earlier), dtype=pl.String)
-    back = persons.is_in(ids.implode())
-    if back.any():
-        n = counted(int(back.sum()), "examinee")
-        who = f"{n} already appeared in an earlier period: {some(persons.filter(back))}"
-        match spec.data.returning:
-            case "error":
-                found.error(f'{who}; drop their rows, or set data.returning = "earlier"')
-            case "earlier":
-                found.warn(f'{who}; their responses in this period are left out (data.returning = "earlier")')
-    return back
 
 
 def _in_model_units(rows: pl.DataFrame, units: ScoreUnits) -> pl.DataFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import GroupModel, Periods
 from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.data.check import CheckedPeriod, check_period
+from concal.data.people import plain
 from concal.data.read import Table, read_responses
 from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
 from concal.names import check_safe_name, split_stratum
@@ -107,15 +109,19 @@ def check_data(
     `ahead` are checked periods that will be in the bank before this one, in their order.
     """
     others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
-    earlier, by = None, NOTHING
+    earlier: dict[str, pl.Series] = {}
+    by = NOTHING
     if others.entries or coming:
         responses = read_responses(responses, wide=wide, options=spec.data)  # once: a large file takes its time
         rows = responses.rows
         persons = rows["person_id"].drop_nulls().unique()
-        earlier = returning(persons, (others.reader(name) for name in others))
-        for found in coming.values():
-            earlier = pl.concat([earlier, persons.filter(persons.is_in(found.data.person_ids.implode()))])
-        earlier = earlier.unique().sort()
+        before = ((name, read_persons(others.reader(name))) for name in others)
+        ahead_of_it = ((name, found.data.person_ids) for name, found in coming.items())
+        # of every period only those this one may have, so that memory does not grow with the past
+        spelt = plain(persons).unique()
+        earlier = {
+            name: ids.filter(plain(ids).is_in(spelt.implode())) for name, ids in chain(before, ahead_of_it) if ids.len()
+        }
         ids = rows["item_id"].drop_nulls().unique().to_list()
         by = periods.acts.with_period(period).adjustment(period, map(str, ids))
 
