@@ -174,6 +174,7 @@ class Bank(Version):
         spec: Spec | None = None,
         wide: bool = False,
         replace: bool = False,
+        shards: int | None = None,
     ) -> CheckedPeriod:
         """Everything `add` would ask before it samples; what passes here is sampled there. Changes nothing."""
         return check(
@@ -186,6 +187,7 @@ class Bank(Version):
             spec=spec,
             wide=wide,
             replace=replace,
+            shards=shards,
             whole_plan=True,
         )[1]
 

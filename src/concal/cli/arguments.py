@@ -56,6 +56,9 @@ MaxSweepsOption = Annotated[
     int | None,
     typer.Option("--max-sweeps", min=100, help="Another limit than calibration.max_sweeps, for this run."),
 ]
+ShardsOption = Annotated[
+    int | None, typer.Option("--shards", metavar="N", min=1, help="Calibrate N shards of examinees; see the guide.")
+]
 AcceptOption = Annotated[
     bool, typer.Option("--accept-unconverged", help="Take a period whose chains missed their targets, and mark it.")
 ]

@@ -19,6 +19,7 @@ from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import GroupModel, Periods
 from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.data.check import CheckedPeriod, check_period
+from concal.data.deal import with_shards
 from concal.data.people import plain
 from concal.data.read import Table, read_responses
 from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
@@ -78,9 +79,10 @@ def check(
     spec: Spec | None = None,
     wide: bool = False,
     replace: bool = False,
+    shards: int | None = None,
     whole_plan: bool = False,
 ) -> tuple[Spec, CheckedPeriod]:
-    """Everything an update asks before it samples, and the spec it would sample under.
+    """Everything an update asks before it samples, and the spec it would sample under, its shards settled.
 
     `concal check` and `concal add` both call this and nothing else, so what passes the one is sampled by the other.
     `whole_plan`: the linkage plan has every period, also where the reference alone would do.
@@ -89,7 +91,13 @@ def check(
     used = merge_specs(seen, spec, known := read_spec(store, head.spec))
     refuse_other_dimensions(known, used, any(name != period for name in head.periods))
     periods, reference = Periods.of(store, head), head.reference
-    return used, check_data(periods, reference, period, responses, items, used, wide=wide, whole_plan=whole_plan)
+    found = check_data(periods, reference, period, responses, items, used, wide=wide, whole_plan=whole_plan)
+    return with_shards(found.data, used, shards, guided=guided(used, head)), found
+
+
+def guided(spec: Spec, head: Snapshot) -> bool:
+    """Whether the next period's items get priors from the bank."""
+    return spec.calibration.prior == "bank" and bool(head.periods)
 
 
 def check_data(
