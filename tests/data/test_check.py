@@ -10,6 +10,11 @@ from concal.data.check import check_period
 from concal.errors import DataError, SpecError
 from concal.spec import Spec
 
+FOUR = (
+    "4 examinees in the whole period: the ability distribution that sets the metric is hardly known, and with it every "
+    "item; put this period together with another"
+)
+
 
 def respec(spec: Spec, **data) -> Spec:
     return Spec.parse({**spec.model_dump(mode="json", exclude_none=True), "data": {"few_responses": 2, **data}})
@@ -22,7 +27,7 @@ def rows(*given_rows) -> pl.DataFrame:
 def test_a_good_period(two_group_spec, two_group_items, two_group_responses):
     checked = check_period(two_group_responses, two_group_items, two_group_spec, period="2026Q1")
     data = checked.data
-    assert checked.warnings == ()
+    assert checked.warnings == (FOUR,)
     assert data.period == "2026Q1"
     assert data.populations == ("2026Q1",)
     assert data.dimensions == ("reading", "writing")
@@ -168,7 +173,31 @@ def test_doubts_are_collected(two_group_spec, two_group_items, two_group_respons
     assert any("1 item with fewer than 2 responses: 'v2'" in w for w in warnings)
     assert any("1 item on which everybody has the same score: 'v1'" in w for w in warnings)
     assert any("group 'summary': 1 item without a response in some of the 3 categories: 's2'" in w for w in warnings)
-    assert len(warnings) == 3
+    assert FOUR in warnings
+    assert len(warnings) == 4
+
+
+def learned(spec, *given_rows):
+    found = check_period(rows(*given_rows), pl.DataFrame({"item_id": ["a", "b"]}), respec(spec)).warnings
+    return [text for text in found if "examinee" in text or "learned" in text]
+
+
+ONE_GROUP = {"bank": {"dimensions": ["r"]}, "groups": {"g": {"model": "2pl", "dimension": "r"}}}
+
+
+def test_periods_that_teach_next_to_nothing_are_doubted():
+    spec = Spec.parse(ONE_GROUP)
+    good = [(f"p{k}", item, float((k + j) % 2)) for k in range(10) for j, item in enumerate("ab")]
+    assert learned(spec, *good) == []
+    (few,) = learned(spec, *good[:6])
+    assert few == FOUR.replace("4", "3")
+    (single,) = learned(spec, *good[::2], *(("q" + p, "b", 1 - s) for p, i, s in good[::2]))
+    assert single == (
+        "dimension 'r': 20 examinees with one response each: nothing tells their abilities from the items, so slopes "
+        "stay at their priors; does person_id name the examinee, or the row?"
+    )
+    (equal,) = learned(spec, *((p, i, 1.0) for p, i, _ in good))
+    assert equal == "group 'g': all 20 scores are 1, so nothing can be learned of its items; is it the right column?"
 
 
 def test_wide_and_silent_examinees(two_group_spec, two_group_items, two_group_responses):
@@ -178,7 +207,7 @@ def test_wide_and_silent_examinees(two_group_spec, two_group_items, two_group_re
     )
     checked = check_period(pl.concat([wide, silent.cast(wide.schema)]), two_group_items, two_group_spec, wide=True)
     assert checked.data.n_responses == 32
-    assert checked.warnings == ("1 examinee without any response: 'p0'; left out",)
+    assert checked.warnings == ("1 examinee without any response: 'p0'; left out", FOUR)
 
 
 def test_rows_without_a_score_are_no_responses(two_group_spec, two_group_items, two_group_responses):

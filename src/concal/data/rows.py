@@ -18,6 +18,11 @@ from concal.errors import counted
 from concal.response import ResponseModel
 from concal.spec import Spec
 
+SHARE_OF_MAXIMUM = 0.02
+"""No score beyond this share of the declared maximum: a share from 0 to 1 of 50 points and more."""
+ENOUGH_TO_TELL = 30
+"""Responses of which one at least would reach it."""
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -70,6 +75,7 @@ def index_rows(
     position = _positions(heads, kept).gather(run).alias("person")
     rows = responses.select("item", "score").with_columns(position).filter(pl.col("person").is_not_null())
     units = score_units(table, spec, found)
+    _doubt_shares(rows, table, units, found)
     rows = _in_model_units(rows, units)
     _check_scores(rows, kept, table, spec, units, found)
     key = pl.col("person").cast(pl.Int64) * table.height + pl.col("item")  # one number sorts five times faster than two
@@ -129,6 +135,37 @@ def _near_id(lost: str, known: pl.Series) -> str:
 
 def _plain(text: str) -> str:
     return text.strip().lstrip("0").lower()
+
+
+def _doubt_shares(rows: pl.DataFrame, table: pl.DataFrame, units: ScoreUnits, found: Findings) -> None:
+    """Scores far below the maximum that was declared for them, as shares of it would be."""
+    if (units.maximum == units.declared).all():
+        return
+    most = rows.group_by("item").agg(pl.len().alias("n"), pl.col("score").max().alias("largest")).sort("item")
+    at = most["item"].to_numpy()
+    items = table[at].select("item_id", "group").hstack(most.select("n", "largest"))
+    items = items.with_columns(pl.Series("declared", units.declared[at]), pl.Series("model", units.maximum[at]))
+    low = (pl.col("largest") > 0) & (pl.col("largest") < SHARE_OF_MAXIMUM * pl.col("declared"))
+    items = items.filter(pl.col("declared") != pl.col("model"))
+    for (name,), own in items.group_by("group", maintain_order=True):
+        whole = own.select(pl.col("n").sum(), pl.col("largest").max(), pl.col("declared").min()).with_columns(low=low)
+        n, largest, declared, all_low = whole.row(0)
+        if all_low and n >= ENOUGH_TO_TELL and own["declared"].n_unique() == 1:
+            found.warn(
+                f"group {name!r}: the largest of {n:,} scores is {largest:g}, but max_score is {declared:g}: if they "
+                "are shares already, take max_score away; otherwise give the points"
+            )
+            continue
+        doubted = own.filter(low & (pl.col("n") >= ENOUGH_TO_TELL))
+        if doubted.height:
+            first = doubted.head(5).select("item_id", "largest", "declared").iter_rows()
+            shown = ", ".join(f"{item!r} ({value:g} of {most:g})" for item, value, most in first)
+            more = f" and {doubted.height - 5:,} more" if doubted.height > 5 else ""
+            found.warn(
+                f"group {name!r}: {counted(doubted.height, 'item')} whose largest score is below "
+                f"{100 * SHARE_OF_MAXIMUM:.0f} % of its max_score: {shown}{more}; if they are shares already, take "
+                "their max_score away; otherwise give the points"
+            )
 
 
 def _in_model_units(rows: pl.DataFrame, units: ScoreUnits) -> pl.DataFrame:
