@@ -85,7 +85,7 @@ def add(
             kept = data if keep_responses else None
             new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
             if not accept_unconverged:
-                refuse_unconverged(new.calibration, used.calibration)
+                refuse_unconverged(new.calibration, limited.calibration)
         shards_of = run.identities(data, used, seed) if isinstance(run, ShardedRun) else []
         said = checked.warnings, checked.tables
         del checked, data, kept  # linking and combining need the memory, not the responses
