@@ -99,10 +99,10 @@ def test_all_problems_in_one_error(two_group_spec):
     text = str(caught.value)
     assert text.startswith("period 'Q1': 10 problems in the data\n")
     for part in [
-        "1 row without an item_id: rows 5",
+        "1 row without an item_id: row 5 below the header",
         "1 item_id on several rows: 'c'",
         "1 item in a group the spec does not have ('vocabularly'): 'x'; did you mean 'vocabulary'?",
-        "1 row without a person_id: rows 4",
+        "1 row without a person_id: row 4 below the header",
         "1 score not a number ('abc'): 'p4' on 'y'",
         "1 item_id not in the item table, 1 row: '7' (nearest item: '007')",
         "group 'vocabulary' (2pl): 1 score must be 0 or 1: 2 ('p2' on 'c')",
@@ -286,3 +286,71 @@ def test_empty_responses(two_group_spec, two_group_items, two_group_responses):
 def test_unsafe_period_names(name, two_group_spec, two_group_items, two_group_responses):
     with pytest.raises(SpecError, match="period"):
         check_period(two_group_responses, two_group_items, two_group_spec, period=name)
+
+
+def refused(answers, table, spec, **options) -> list[str]:
+    with pytest.raises(DataError) as told:
+        check_period(answers, table, spec, **options)
+    return str(told.value).split("\n  - ")[1:]
+
+
+def test_one_mistake_is_said_once():
+    spec, ordered = Spec.parse(ONE_GROUP), {"model": "gpcm", "dimension": "r"}
+    answers = rows(("p", "a", 1.0), ("p", "b", 0.0), ("q", "a", 0.0), ("q", "b", 1.0))
+    table = pl.DataFrame({"item_id": ["a", "b"], "group": ["g", "h"]})
+    (text,) = refused(answers, table, spec, earlier_items={"Q1": {"r": ["a", "b"]}})
+    assert "1 item in a group the spec does not have ('h'): 'b'" in text
+    (text,) = refused(answers, table.with_columns(group=pl.Series(["g", None])), spec)
+    assert text == "items: 1 item without a group: 'b'; the spec has 'g'"
+    (text,) = refused(answers, table.head(0), spec)
+    assert text == "items: the table has no rows; every item of the responses needs one"
+    (text,) = refused(
+        answers.with_columns(pl.col("score") * 3),
+        table.drop("group"),
+        Spec.parse({**ONE_GROUP, "groups": {"g": ordered}}),
+    )
+    assert "2 items without a number of categories: 'a', 'b'" in text
+
+
+@pytest.mark.parametrize(
+    ("score", "remedy"),
+    [
+        ("inf", "mend the column"),
+        ("1e308", "mend the column"),
+        ("-1", "a negative score is often a code for a response that was not given"),
+        ("0.5", "shares need a model that takes them"),
+        ("TRUE", "write right as 1 and wrong as 0"),
+        ("3", "ordered scores need a model that takes them"),
+    ],
+)
+def test_scores_get_the_remedy_they_need(score, remedy):
+    answers = pl.DataFrame({"person_id": ["p", "q"], "item_id": ["a", "a"], "score": ["1", score]})
+    (text,) = refused(answers, pl.DataFrame({"item_id": ["a"]}), Spec.parse(ONE_GROUP))
+    assert remedy in text
+
+
+def test_two_categories_take_no_points_in_between():
+    group = {"model": "gpcm", "dimension": "r", "categories": 2, "max_score": 4}
+    spec = Spec.parse({**ONE_GROUP, "groups": {"g": group}})
+    (text,) = refused(rows(("p", "a", 4.0), ("q", "a", 2.0)), pl.DataFrame({"item_id": ["a"]}), spec)
+    assert "with two categories an item's points are all or nothing" in text
+
+
+def test_rows_and_columns_are_found(tmp_path):
+    spec, table = Spec.parse(ONE_GROUP), pl.DataFrame({"item_id": ["a", "b"]})
+    (text,) = refused(rows(("p", "a", 1.0), (None, "b", 0.0)), table, spec)
+    assert text == "responses: 1 row without a person_id: row 2 below the header"
+    wide = pl.DataFrame({"person_id": ["p", "q"], "a": [1, 0], "b": [0, 1], "age": [20, 30]})
+    (text,) = refused(wide, table, spec, wide=True)
+    assert "'age'" in text
+    assert text.endswith("or name columns that are no items in data.ignore")
+
+
+@pytest.mark.parametrize("formula", ["~ x", "~ log(x)"])
+def test_text_among_numbers_is_found(formula):
+    spec = Spec.parse({**ONE_GROUP, "groups": {"g": {"model": "2pl", "dimension": "r", "features": formula}}})
+    table = pl.DataFrame({"item_id": ["a", "b", "c"], "x": ["1.5", "2", "long"]})
+    answers = rows(*((p, i, float(k % 2)) for p in "pq" for k, i in enumerate("abc")))
+    (text,) = refused(answers, table, spec)
+    assert "column 'x' is not a number" in text
+    assert "it holds text ('long') for 1 item: 'c'; mend the cells" in text

@@ -132,7 +132,8 @@ def check_period(
     doubt_responses(rows, table, parts, spec, found)
     kept = rows.n_responses > 0  # the bank predicts the others
     designs, states = _designs(table, kept, parts, spec, design_states or {}, found)
-    plan = _plan(table, rows, parts, spec, period, earlier_items, found)
+    # with items missing from the table, counts of shared items would blame the linkage for that
+    plan = None if found.blamed else _plan(table, rows, parts, spec, period, earlier_items, found)
     found.stop_if_bad()
     codings = {name: coding_of(group.features, states[name]) for name, group in parts.items() if name in designs}
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.data.findings import Findings, some
+from concal.data.findings import Findings, rows_of, some
 from concal.data.people import EarlierPersons, doubt_twins, returning
 from concal.data.read import Answers
 from concal.data.strata import declared_maxima, strata
@@ -20,6 +20,7 @@ from concal.spec import Spec
 
 SHARE_OF_MAXIMUM = 0.02
 """No score beyond this share of the declared maximum: a share from 0 to 1 of 50 points and more."""
+SENSELESS = 1e6
 ENOUGH_TO_TELL = 30
 """Responses of which one at least would reach it."""
 
@@ -103,27 +104,31 @@ def _resolve(answers: Answers, table: pl.DataFrame, found: Findings) -> pl.DataF
         lost = responses[name].is_null() | (responses[name] == "").fill_null(False)
         if lost.any():
             at = lost.arg_true() + 1 if numbers is None else numbers.filter(lost)
-            found.error(f"responses: {counted(int(lost.sum()), 'row')} without a {name}: rows {some(at)}")
+            found.error(f"responses: {counted(int(lost.sum()), 'row')} without a {name}: {rows_of(at)}")
             responses = responses.filter(~lost)
             numbers = None if numbers is None else numbers.filter(~lost)
     if unreadable.len():
         bad = responses.filter(pl.col("score").is_null()).head(5)
         shown = [f"{p!r} on {i!r}" for p, i in zip(bad["person_id"], bad["item_id"], strict=True)]
+        words = unreadable.str.to_lowercase().is_in(["true", "false", "t", "f", "yes", "no"]).all()
+        remedy = "write right as 1 and wrong as 0" if words else "a response that was not given has no row"
         found.error(
             f"responses: {counted(unreadable.len(), 'score')} not a number ({some(unreadable.unique().sort())}): "
-            f"{', '.join(shown)}{' ...' if unreadable.len() > 5 else ''}; a response that was not given has no row"
+            f"{', '.join(shown)}{' ...' if unreadable.len() > 5 else ''}; {remedy}"
         )
         responses = responses.filter(pl.col("score").is_not_null())
     responses = responses.with_columns(_positions(responses["item_id"], table["item_id"]).alias("item"))
     unknown = responses["item"].is_null()
-    if unknown.any():
-        ids = responses.filter(unknown)["item_id"].unique(maintain_order=True)
+    ids = responses.filter(unknown)["item_id"].unique(maintain_order=True)
+    ids = ids.filter(~ids.is_in(list(found.blamed)))
+    if ids.len() and table.height:
+        unlisted = int(responses["item_id"].is_in(ids.implode()).sum())
         found.error(
-            f"responses: {counted(ids.len(), 'item_id')} not in the item table, {counted(int(unknown.sum()), 'row')}: "
+            f"responses: {counted(ids.len(), 'item_id')} not in the item table, {counted(unlisted, 'row')}: "
             f"{some(ids)}{_near_id(ids[0], table['item_id'])}; add the items to the table or drop the rows"
+            f"{', or name columns that are no items in data.ignore' if answers.wide else ''}"
         )
-        responses = responses.filter(~unknown)
-    return responses
+    return responses.filter(~unknown)
 
 
 def _near_id(lost: str, known: pl.Series) -> str:
@@ -233,6 +238,8 @@ def _check_scores(
         own = np.flatnonzero((table["group"] == name).to_numpy()[item])
         model = group.response_model
         bad = own[model.bad_scores(score[own])]
+        if bad.size and found.blamed:
+            bad = bad[~np.isin(item[bad], np.flatnonzero(table["item_id"].is_in(list(found.blamed)).to_numpy()))]
         if not bad.size:
             continue
         given, largest = units.given(item[bad], score[bad]), units.declared[item[bad]]
@@ -257,8 +264,24 @@ def _remedy(model: ResponseModel, score: npt.NDArray[np.float64], declared: npt.
         return "scores above their declared max_score: mend the scores, or the maximum"
     if found := model.remedy(score):
         return found
-    above = model.n_categories is not None and (score > model.max_score).any()
-    if above and (score == np.round(score)).all():
+    if not np.isfinite(score).all() or (np.abs(score) > SENSELESS).any():
+        return "a number like that is no score, most often a mistake of a program: mend the column"
+    if (score < 0).any():
+        return "a negative score is often a code for a response that was not given: leave its row out"
+    if model.n_categories is None:
+        return ""
+    if declared.any() and model.n_categories > 2:
+        return (
+            "with that many categories only whole steps of the maximum are scores: mend the scores, or declare another"
+        )
+    if declared.any():
+        return (
+            "with two categories an item's points are all or nothing: for points in between, gpcm or grm and as many "
+            "categories as there are points, and one more (without a number, max_score gives it)"
+        )
+    if (score != np.round(score)).any() and (score <= model.max_score).all():
+        return "shares need a model that takes them (beta, ordered_beta), points out of more their max_score"
+    if (score == np.round(score)).all():
         return (
             "ordered scores need a model that takes them (gpcm, grm) and the item's number of categories, points that "
             "are all or nothing their max_score"
