@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
+from concal.data.classical import doubt_keys, item_rest_correlations
 from concal.data.doubts import doubt_populations, doubt_responses
 from concal.data.findings import Findings, some
 from concal.data.items import read_items
@@ -139,7 +140,10 @@ def check_period(
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
     data = _period_data(period, rows, table, kept, designs, codings, parts, spec, found, people)
     found.stop_if_bad()
-    tables = period_tables(data, rows, table, wide=wide, omitted=answers.omitted)
+    item_rest = item_rest_correlations(data)
+    doubt_keys(item_rest, found)
+    data = replace(data, warnings=tuple(found.warnings))
+    tables = period_tables(data, rows, table, item_rest, wide=wide, omitted=answers.omitted)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
 
 
