@@ -399,6 +399,15 @@ def nearest(name: str, known: Iterable[str], cutoff: float = 0.5) -> str:
     return f"; did you mean {near[0]!r}?" if near else f"; there is {first_few(names, 12)}"
 
 
+_INSTEAD = {
+    ("data.returning", "later"): (
+        "to let the responses of the later period count, put the earlier one in again without those examinees "
+        "(`concal add BANK PERIOD ... --replace`), or take it out (`concal retract`), and add the later one then"
+    )
+}
+"""What to do where a choice that people look for is none."""
+
+
 def _explain(root: type[BaseModel], detail: Any) -> list[str]:
     """One of pydantic's findings in the words of bank.toml."""
     loc, kind, given = detail["loc"], detail["type"], detail["input"]
@@ -412,6 +421,8 @@ def _explain(root: type[BaseModel], detail: Any) -> list[str]:
             return [f"{path}: needs at least one"]
         case "missing":
             return [f"{path}: missing"]
+        case "literal_error" if (path, given) in _INSTEAD:
+            return [f"{path}: {given!r} is not a choice; {_INSTEAD[path, given]}"]
         case "literal_error":
             allowed = get_args(_section(root, loc[:-1]).model_fields[str(loc[-1])].annotation)
             hint = nearest(str(given), map(str, allowed)).replace("; there is", "; it must be one of")

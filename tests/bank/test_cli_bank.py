@@ -65,11 +65,19 @@ def test_check_asks_what_add_asks(files: Path, tmp_path: Path, capsys: pytest.Ca
     changed = SPEC.model_dump(exclude_none=True)
     changed["bank"]["dimensions"] = ["writing", "reading"]
     Spec.parse(changed).write(tmp_path / "changed.toml")
+    for name, options in (("sharded", {"shards": 150}), ("guided", {"prior": "bank"})):
+        Spec.parse({**SPEC.model_dump(exclude_none=True), "calibration": options}).write(tmp_path / f"{name}.toml")
+    said_of_file = "150 shards would be too small"
+    assert run("check", tmp_path / "sharded.toml", "Q2", files / "Q2.csv", "--items", files / "items.csv") == 1
+    assert said_of_file in capsys.readouterr().err
     for words, message in (
         (("Q1", files / "Q1.csv"), "is in the bank already"),
         (("Q3", files / "Q2.csv", "--replace"), "nothing to replace"),
         (("Q2", files / "Q2.csv", "--spec", tmp_path / "changed.toml"), "bank.dimensions changes"),
         (("q1", files / "Q2.csv"), "only by case"),
+        (("Q2", files / "Q2.csv", "--shards", 150), "150 shards would be too small"),
+        (("Q2", files / "Q2.csv", "--spec", tmp_path / "sharded.toml"), "use 1 shard at most"),
+        (("Q2", files / "Q2.csv", "--shards", 2, "--spec", tmp_path / "guided.toml"), "cannot be dealt to shards"),
     ):
         said = []
         for command in ("check", "add"):

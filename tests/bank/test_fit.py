@@ -12,6 +12,7 @@ import pytest
 from concal.bank.bank import Bank
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.layout import lay_out
+from concal.errors import SpecError
 
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
 from .test_cli_bank import data, run
@@ -53,6 +54,15 @@ def test_items_over_periods_with_false_discovery_control(bank: Bank) -> None:
         flagged = bank.fit(fdr)
         assert (flagged["flagged"] == (flagged["q_value"] <= fdr).fill_null(False)).all()
         assert flagged["flagged"].to_list() == sorted(flagged["flagged"].to_list(), reverse=True)
+
+
+@pytest.mark.parametrize("rate", ["2", "-1", "0", "1", "nan"])
+def test_a_rate_outside_0_and_1_is_bad_usage(rate: str, bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:
+    for command in ("fit", "drift", "dif"):
+        assert run(command, bank.path, "--fdr", rate) == 2
+        assert "a false discovery rate must be" in capsys.readouterr().err
+        with pytest.raises(SpecError, match="must be above 0 and below 1"):
+            getattr(bank, command)(float(rate))
 
 
 def test_bins_are_on_the_reference_metric(bank: Bank) -> None:

@@ -11,12 +11,11 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
-from concal.bank.update.shards import with_shards
 from concal.calibration.period import calibrate_period
 from concal.calibration.streams import seed_of
 from concal.consensus.factors.make import make_factors
 from concal.consensus.shards import unite_shards
-from concal.data.deal import deal, most_shards, shard_of
+from concal.data.deal import deal, most_shards, shard_of, with_shards
 from concal.data.period import GroupData, PeriodData
 from concal.errors import ConvergenceError, DataError
 from concal.response import make_model

@@ -47,3 +47,48 @@ def test_item_rest_and_omitted():
     assert checked.drop("omitted").equals(found.drop("omitted"))
     told = check_period(long, items, SPEC).tables["items"]  # rows without a score tell
     assert told.equals(found)
+
+
+def reversed_key(n: int, items: tuple[int, ...] = (2,)) -> tuple[str, ...]:
+    """Warnings of a period of ten items and n examinees in which these items' keys are reversed."""
+    rng = np.random.default_rng(3)
+    right = rng.random((n, 10)) < 1 / (1 + np.exp(-1.5 * rng.standard_normal((n, 1))))
+    right[:, list(items)] ^= True
+    wide = pl.DataFrame(right.astype(float), schema=[f"i{j:02d}" for j in range(10)])
+    wide = wide.insert_column(0, pl.Series("person", [f"p{i}" for i in range(n)]))
+    table = pl.DataFrame({"item_id": wide.columns[1:], "group": ["a"] * 10})
+    checked = check_period(wide, table, SPEC, wide=True)
+    assert checked.warnings == checked.data.warnings, "they stay with the period"
+    return tuple(text for text in checked.warnings if "item-rest" in text)
+
+
+def test_a_reversed_key_is_told():
+    (text,) = reversed_key(200)
+    assert text.startswith("1 item whose score falls with the rest of the test (item-rest correlation): 'i02' (-.")
+    assert text.endswith("): is the key reversed?")
+    (text,) = reversed_key(400, (2, 5, 7))
+    assert text.startswith("3 items whose scores fall with the rest of the test")
+    assert {item for item in ("'i02'", "'i05'", "'i07'") if item in text} == {"'i02'", "'i05'", "'i07'"}
+
+
+def test_neither_chance_nor_few_responses_are_told():
+    assert reversed_key(49) == ()
+    assert reversed_key(300, ()) == ()
+
+
+def test_an_adaptive_test_reverses_no_key():
+    rng = np.random.default_rng(4)
+    place = np.linspace(-2.5, 2.5, 60)
+    rows = []
+    for p in range(500):
+        theta, estimate, left = rng.standard_normal(), 0.0, list(range(60))
+        for step in range(15):
+            j = left.pop(int(np.argmin(np.abs(place[left] - estimate + rng.normal(0, 0.2, len(left))))))
+            right = float(rng.random() < 1 / (1 + np.exp(place[j] - theta)))
+            rows.append((f"p{p}", f"i{j:02d}", right))
+            estimate += (2 * right - 1) * 1.2 / (1 + 0.3 * step)
+    answers = pl.DataFrame(rows, schema=["person_id", "item_id", "score"], orient="row")
+    table = pl.DataFrame({"item_id": [f"i{j:02d}" for j in range(60)], "group": ["a"] * 60})
+    checked = check_period(answers, table, SPEC)
+    assert checked.tables["items"]["item_rest"].min() < -0.2
+    assert not [text for text in checked.warnings if "item-rest" in text]

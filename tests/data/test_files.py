@@ -107,6 +107,40 @@ def test_semicolons_in_a_wide_file(tmp_path):
     assert rows.sort("person_id", "item_id").equals(LONG)
 
 
+HEAD = "person_id,item_id,score\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("p0,a,1\np0,b,0,7\np1,a,0\n", r"1 line with more cells than the 3 columns .*line 3 with 4: 'p0,b,0,7'"),
+        ('p0,a,1\np0,"b,0\np1,a,0\n', "a quote that opens in line 3 is never closed"),
+        ("p0,a,1\np0,b,0\np1,a", r"1 line with fewer cells than the 3 columns .*line 4 has 2 \('p1,a'\); was the file"),
+        ('p0,"a,x",1\np0,b\np1,a,0\n', r"1 line with fewer cells .*line 3 has 2 \('p0,b'\)"),
+        ('p0,"a\nx",1\np0,b\np1,a,0\n', r"1 line with fewer cells .*line 4 has 2 \('p0,b'\)"),
+    ],
+)
+def test_lines_that_are_no_rows_are_named(body, message, tmp_path):
+    (tmp_path / "r.csv").write_text(HEAD + body, encoding="utf-8")
+    with pytest.raises(DataError, match=message):
+        read_responses(tmp_path / "r.csv")
+
+
+def test_blank_lines_are_left_out_and_said(tmp_path):
+    (tmp_path / "r.csv").write_text(f"{HEAD}p0,a,1\n\np0,b,0\n   \n,,\np1,a,\n", encoding="utf-8")
+    found = read_responses(tmp_path / "r.csv")
+    assert found.rows.rows() == [("p0", "a", 1.0), ("p0", "b", 0.0)]
+    assert found.not_given == 1
+    assert [note.split(": ", 1)[1] for note in found.notes] == ["3 blank lines left out: 3, 5, 6"]
+
+
+def test_lines_that_end_in_cr_alone_are_read(tmp_path):
+    (tmp_path / "r.csv").write_bytes(f"{HEAD}p0,a,1\np0,b,0\n".replace("\n", "\r").encode())
+    found = read_responses(tmp_path / "r.csv")
+    assert found.rows.rows() == [("p0", "a", 1.0), ("p0", "b", 0.0)]
+    assert "its lines end in CR alone" in found.notes[0]
+
+
 def test_features_with_decimal_commas(tmp_path):
     path = tmp_path / "items.csv"
     path.write_text("item_id;length;text\n1,5;0,25;a\n2;3;b\n")

@@ -74,7 +74,13 @@ def test_accepted_or_explained():
         responses, items = tables(rng)
         options = {"wide": rng.random() < 0.1}
         try:
-            check_period(responses, items, SPEC, earlier_persons=rng.choice([None, {"p1"}, ["p0"]]), **options)
+            check_period(
+                responses,
+                items,
+                SPEC,
+                earlier_persons=rng.choice([None, {"Q1": {"p1"}}, {"Q1": ["p0"], "Q2": []}]),
+                **options,
+            )
             accepted += 1
         except DataError as error:
             messages.append(str(error))

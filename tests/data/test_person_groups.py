@@ -40,9 +40,18 @@ def test_the_largest_group_sets_the_metric_unless_one_is_named():
     assert data.populations == ("fr", "de", "it")
     assert data.population.tolist() == [1, 0, 0, 2, 0, 1]
     named = check_period(table(), ITEMS, spec_with(reference_group="it")).data
+    named_warnings = named.warnings
     assert named.populations == ("it", "fr", "de")
     absent = check_period(table(), ITEMS, spec_with(reference_group="en")).data
     assert absent.populations == data.populations
+    told = [text for text in absent.warnings if "reference_group" in text]
+    assert told == [
+        "no examinee is in the group 'en' that is to set the metric (data.reference_group); the largest sets it, 'fr': "
+        "there are 'fr' (3), 'de' (2), 'it' (1)"
+    ]
+    assert not any("reference_group" in text for text in named_warnings)
+    without = check_period(table().drop("person_group"), ITEMS, spec_with(reference_group="en")).data
+    assert any("no column person_group, so nobody is in the group 'en'" in text for text in without.warnings)
     assert any("3 examinee groups with fewer than 50" in text for text in data.warnings)
 
 

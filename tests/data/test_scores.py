@@ -87,14 +87,55 @@ def test_refusals_name_the_remedy(model, options, table, given, message):
     ("given", "doubt"),
     [
         ([0.2, 0.5], 'no score of exactly 0 or 1: the cut points rest on their priors, model = "beta" would do'),
-        ([0.0, 0.5], "no score of exactly 1: its cut point rests on its prior"),
-        ([0.4, 1.0], "no score of exactly 0: its cut point rests on its prior"),
-        ([0.0, 0.5, 1.0], None),
+        (
+            [0.0] * 10 + [0.5],
+            "no score of exactly 1: its cut point is held by its prior, which 10 let go",
+        ),
+        ([0.0] * 10 + [0.5] + [1.0] * 10, None),
+        (
+            [0.0] * 2 + [0.5] + [1.0] * 10,
+            "only 2 scores of exactly 0: its cut point is held by its prior, which 10 let go",
+        ),
+        (
+            [0.0] * 9 + [0.5] + [1.0],
+            "only 9 scores of exactly 0 and 1 score of exactly 1: their cut points are held by their priors, which 10 "
+            "let go",
+        ),
+        (
+            [0.5] + [1.0] * 3,
+            "no score of exactly 0 and 3 scores of exactly 1: their cut points are held by their priors, which 10 "
+            "let go",
+        ),
     ],
 )
-def test_ends_that_nobody_reached_are_doubted(given, doubt):
+def test_ends_that_hardly_anybody_reached_are_doubted(given, doubt):
     found = check_period(answers(*given), A, spec_of("ordered_beta")).warnings
     assert [w.split(": ", 1)[1] for w in found if "exactly" in w] == ([doubt] if doubt else [])
+
+
+def test_scores_that_are_shares_already_are_doubted():
+    shares = [k / 30 for k in range(1, 31)]
+    both = pl.concat([answers(*shares), answers(*(k / 20 for k in range(31)), item="b")])
+    table = pl.DataFrame({"item_id": ["a", "b"]})
+
+    def said(rows, table, spec):
+        return [text for text in check_period(rows, table, spec).warnings if "shares already" in text]
+
+    (text,) = said(both, table, spec_of("ordered_beta", max_score=100))
+    assert text == (
+        "group 'g': the largest of 61 scores is 1.5, but max_score is 100: if they are shares already, take max_score "
+        "away; otherwise give the points"
+    )
+    own = table.with_columns(max_score=pl.Series([100.0, 2.0]))
+    (text,) = said(both, own, spec_of("ordered_beta"))
+    assert text == (
+        "group 'g': 1 item whose largest score is below 2 % of its max_score: 'a' (1 of 100); if they are shares "
+        "already, take their max_score away; otherwise give the points"
+    )
+    assert not said(answers(*shares[:29]), A, spec_of("ordered_beta", max_score=100)), "too few to tell"
+    assert not said(answers(*[0.0] * 40), A, spec_of("ordered_beta", max_score=100)), "nobody scored"
+    assert not said(answers(*(30 * s for s in shares)), A, spec_of("ordered_beta", max_score=100))
+    assert not said(answers(*([0.0, 1.0] * 20)), A, spec_of("2pl"))
 
 
 def test_common_examinees_are_said_not_to_link():
@@ -103,4 +144,4 @@ def test_common_examinees_are_said_not_to_link():
     table = pl.DataFrame({"item_id": ["a", "b"]})
     earlier = {"Q1": {"x": ["c", "d"]}}
     with pytest.raises(DataError, match="1 examinee in common do not help: periods are linked by the items they share"):
-        check_period(rows, table, spec, period="Q2", earlier_persons=["p0"], earlier_items=earlier)
+        check_period(rows, table, spec, period="Q2", earlier_persons={"Q1": ["p0"]}, earlier_items=earlier)

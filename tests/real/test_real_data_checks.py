@@ -122,7 +122,7 @@ def test_cloze_periods_by_calendar(shared_data):
         spec,
         period="winter",
         design_states=first.design_states,
-        earlier_persons=first.data.person_ids,
+        earlier_persons={"autumn": first.data.person_ids},
         earlier_items={"autumn": {"ability": first.data.groups["all"].item_ids}},
     )
     assert second.n_returning == len(returning) > 0

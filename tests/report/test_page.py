@@ -2,6 +2,7 @@
 
 import errno
 import re
+import shutil
 
 import numpy as np
 import polars as pl
@@ -12,6 +13,11 @@ from hypothesis.extra.numpy import arrays
 from reported_bank import HTML_ID, HTML_NAME, PERIODS
 from unpacked import frame, read_page, unpack
 
+from concal.bank.bank import Bank
+from concal.bank.store.files import sha256
+from concal.bank.store.manifest import FORMAT, Release
+from concal.bank.store.store import Store
+from concal.bank.store.transaction import add_release
 from concal.errors import BankError, ConcalError, DataError
 from concal.evaluate.targeting import information_curves
 from concal.report import write
@@ -237,10 +243,30 @@ def test_full_disk_is_said_and_leaves_nothing(reported, tmp_path, monkeypatch):
     assert (tmp_path / "r.html").read_text() == "the report of last quarter"
 
 
+def test_changes_are_not_counted_from_a_version_without_periods(reported, tmp_path):
+    copied = tmp_path / "bank"
+    shutil.copytree(reported[0].path, copied)
+    first = Store.open(copied)
+    made = Release(
+        format=FORMAT,
+        name="too-early",
+        snapshot=0,
+        sha256=sha256(first.read_bytes_of_snapshot(0)),
+        written="2026-01-01T00:00:00+00:00",
+        author="ada",
+        note="",
+    )
+    add_release(first, made)
+    words, version = View(Bank(copied)).base
+    assert words == View(reported[0]).base[0]
+    assert version.period_names
+    for since in (0, "too-early"):
+        with pytest.raises(BankError, match="has no period, so no item of it can have changed; name a later one"):
+            _ = View(Bank(copied), since=since).base
+
+
 def test_empty_bank_is_refused(tmp_path):
     from reported_bank import SPEC
-
-    from concal.bank.bank import Bank
 
     with pytest.raises(BankError, match="no period yet"):
         View(Bank.create(tmp_path / "empty", SPEC))

@@ -174,6 +174,7 @@ class Bank(Version):
         spec: Spec | None = None,
         wide: bool = False,
         replace: bool = False,
+        shards: int | None = None,
     ) -> CheckedPeriod:
         """Everything `add` would ask before it samples; what passes here is sampled there. Changes nothing."""
         return check(
@@ -186,6 +187,7 @@ class Bank(Version):
             spec=spec,
             wide=wide,
             replace=replace,
+            shards=shards,
             whole_plan=True,
         )[1]
 
@@ -410,6 +412,10 @@ class Bank(Version):
     def release(self, name: str, *, note: str = "") -> Release:
         """Freeze this version under a name; a release is never rewritten."""
         check_safe_name(name, "release")
+        if not self.period_names:
+            raise BankError(
+                f"bank {str(self.path)!r} has no period yet, so there is nothing to release; add one with `concal add`"
+            )
         release = Release(
             format=FORMAT,
             name=name,

@@ -186,7 +186,7 @@ def _convergence(
     good = {name: good_items(g, options) for name, g in groups.items()}
     warnings = list(data.warnings)
     if sampled.stopped_by is not None:
-        missing = shortfall(reached, options, trace.sweeps)
+        missing = shortfall(reached, options, sampled.sweeps)
         warnings.append(f"stopped at {sampled.stopped_by} before the targets held: {missing}")
     if undefined := [name for name, value in rhat.items() if np.isnan(value)]:
         warnings.append(

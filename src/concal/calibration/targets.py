@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from concal.calibration.delivered import DeliveredError, delivered_error
 from concal.calibration.diagnostics import diagnose
-from concal.calibration.verdict import enough_items
+from concal.calibration.verdict import enough_items, error_text
 from concal.spec import CalibrationSpec
 
 if TYPE_CHECKING:
@@ -72,20 +72,20 @@ def stretch(reached: Reached, spec: CalibrationSpec) -> float:
 
 
 def shortfall(reached: Reached, spec: CalibrationSpec, sweeps: int) -> str:
-    """What is missing, in words."""
+    """What is missing, in words, after so many sweeps, those of the warm-up among them."""
     notes = [f"largest population R-hat {reached.max_rhat:.3f} (target {spec.max_rhat})"]
     if spec.min_ess is not None:
         notes.append(f"smallest population bulk ESS {reached.min_ess:.0f} (target {spec.min_ess:.0f})")
     else:
         notes.append(
-            f"error of posterior means {reached.error.mean:.1%} of an SD (target {spec.mean_error:.0%}) and of SDs "
-            f"{reached.error.sd:.1%} (target {spec.sd_error:.0%})"
+            f"error of posterior means {error_text(reached.error.mean)} of an SD (target {spec.mean_error:.0%}) and of "
+            f"SDs {error_text(reached.error.sd)} (target {spec.sd_error:.0%})"
         )
     if reached.item_share is not None:
         notes.append(
             f"{reached.item_share:.1%} of the items within R-hat {spec.max_item_rhat} (target {spec.item_share:.1%})"
         )
-    return f"{', '.join(notes)} after {sweeps} sweeps a chain"
+    return f"{', '.join(notes)} after {sweeps:,} sweeps a chain"
 
 
 class Forecast:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.result import Calibration, GroupDraws
+from concal.calibration.result import Calibration, Convergence, GroupDraws
 from concal.errors import ConvergenceError, first_few
 from concal.spec import CalibrationSpec
 
@@ -42,9 +44,10 @@ def unconverged_text(calibration: Calibration, spec: CalibrationSpec) -> str:
         )
     if spec.min_ess is None and not np.isnan(reached.mean_error):
         lines.append(
-            f"items: Monte Carlo error of posterior means {reached.mean_error:.1%} of an SD (target "
-            f"{spec.mean_error:.0%}), of SDs {reached.sd_error:.1%} (target {spec.sd_error:.0%})"
+            f"items: Monte Carlo error of posterior means {error_text(reached.mean_error)} of an SD (target "
+            f"{spec.mean_error:.0%}), of SDs {error_text(reached.sd_error)} (target {spec.sd_error:.0%})"
         )
+    n_before = len(lines)
     if worst := _worst_parameters(calibration, spec):
         lines.append(f"worst: {'; '.join(worst)}")
     for name, group in calibration.groups.items():
@@ -54,16 +57,34 @@ def unconverged_text(calibration: Calibration, spec: CalibrationSpec) -> str:
                 f"group {name!r}: {len(bad)} of {group.n_items} items above R-hat {spec.max_item_rhat}: "
                 f"{first_few(bad, WORST)}"
             )
-    longer = (
-        f"give it more sweeps, e.g. --max-sweeps {2 * max(reached.sweeps, 100)}: it goes on where it stopped"
-        if own
-        else "run longer chains in the engine the draws come from"
-    )
+    where = "in the groups named above " if len(lines) > n_before else ""
+    longer = _longer(reached, spec) if own else "run longer chains in the engine the draws come from"
     lines.append(
-        f"what helps: {longer}; or fewer parameters in the groups named above (a shorter formula, a simpler model, "
-        "groups merged); or --accept-unconverged, which takes the period as it is and marks it everywhere"
+        f"what helps: {longer}; or fewer parameters {where}(a shorter formula, a simpler model, groups merged); or "
+        "--accept-unconverged, which takes the period as it is and marks it everywhere"
     )
     return "\n  - ".join(lines)
+
+
+def _longer(reached: Convergence, spec: CalibrationSpec) -> str:
+    """How the run can go on, by the limit that ended it."""
+    out_of_time = spec.max_minutes is not None and reached.seconds > 60.0 * spec.max_minutes
+    if out_of_time and reached.sweeps < spec.max_sweeps:
+        minutes = "1 minute" if spec.max_minutes == 1 else f"{spec.max_minutes:g} minutes"
+        return (
+            f"it stopped after {minutes} (calibration.max_minutes): give it more in bank.toml (concal add --spec), and "
+            "it goes on where it stopped"
+        )
+    sweeps = f"give it more sweeps, e.g. --max-sweeps {2 * max(reached.sweeps, spec.max_sweeps)}"
+    minutes = " and more minutes (calibration.max_minutes)" if out_of_time else ""
+    return f"{sweeps}{minutes}: it goes on where it stopped"
+
+
+def error_text(error: float) -> str:
+    """A Monte Carlo error as a share of an SD; far beyond one, the estimate of the error itself means nothing."""
+    if not math.isfinite(error):
+        return "not yet known"
+    return f"{error:.1%}" if error <= 10.0 else ">1,000%"
 
 
 def _worst_parameters(calibration: Calibration, spec: CalibrationSpec) -> list[str]:

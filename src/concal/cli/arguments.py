@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
+from concal.errors import SpecError
+
 
 class Command(TyperCommand):
     """A command whose help names no type beside a flag: flags take no value."""
@@ -54,13 +56,33 @@ MaxSweepsOption = Annotated[
     int | None,
     typer.Option("--max-sweeps", min=100, help="Another limit than calibration.max_sweeps, for this run."),
 ]
+ShardsOption = Annotated[
+    int | None, typer.Option("--shards", metavar="N", min=1, help="Calibrate N shards of examinees; see the guide.")
+]
 AcceptOption = Annotated[
     bool, typer.Option("--accept-unconverged", help="Take a period whose chains missed their targets, and mark it.")
 ]
 SchedulerOption = Annotated[
     str | None, typer.Option("--scheduler", metavar="ADDRESS", help="Work on the Dask cluster of this scheduler.")
 ]
-FdrOption = Annotated[float | None, typer.Option("--fdr", help="False discovery rate; default the spec's.")]
+
+
+def _fdr(value: float | None) -> float | None:
+    """A false discovery rate; another number is bad usage."""
+    if value is None:
+        return None
+    from concal.bank.reading.diagnosis import check_fdr
+
+    try:
+        return check_fdr(value)
+    except SpecError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+FdrOption = Annotated[
+    float | None,
+    typer.Option("--fdr", callback=_fdr, help="False discovery rate, between 0 and 1; default the spec's."),
+]
 LongOption = Annotated[bool, typer.Option("--long", help="One row per parameter, not per item.")]
 FullOption = Annotated[bool, typer.Option("--full", help="Show all columns.")]
 ToOption = Annotated[Path | None, typer.Option("--to", metavar="FILE", help="Write to a .csv, .parquet or .json file.")]

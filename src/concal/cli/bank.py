@@ -22,6 +22,7 @@ from concal.cli.arguments import (
     ReasonOption,
     ReplaceOption,
     SchedulerOption,
+    ShardsOption,
     WideOption,
 )
 from concal.cli.progress import shown_progress
@@ -106,9 +107,7 @@ def add(
     reason: ReasonOption = "",
     restart: Annotated[bool, typer.Option("--restart", help="Ignore the checkpoint of an interrupted run.")] = False,
     scheduler: SchedulerOption = None,
-    shards: Annotated[
-        int | None, typer.Option("--shards", metavar="N", min=1, help="Calibrate N shards of examinees; see the guide.")
-    ] = None,
+    shards: ShardsOption = None,
     max_sweeps: MaxSweepsOption = None,
     accept_unconverged: AcceptOption = False,
     as_json: JsonOption = False,

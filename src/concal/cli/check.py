@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from concal.cli import views
-from concal.cli.arguments import ITEM_TABLE, RESPONSES, FullOption, JsonOption, PeriodArgument, ToOption, WideOption
+from concal.cli.arguments import (
+    ITEM_TABLE,
+    RESPONSES,
+    FullOption,
+    JsonOption,
+    PeriodArgument,
+    ShardsOption,
+    ToOption,
+    WideOption,
+)
 from concal.cli.outputs import output_names, output_schema
 from concal.cli.show import json_rows, print_json, print_view, print_warnings, write_table
 from concal.errors import counted
@@ -31,6 +40,7 @@ def check(
     spec: Annotated[Path | None, typer.Option("--spec", help="As if with a changed bank.toml.")] = None,
     wide: WideOption = False,
     replace: Annotated[bool, typer.Option("--replace", help="As if in the place of a period the bank has.")] = False,
+    shards: ShardsOption = None,
     full: FullOption = False,
     to: ToOption = None,
     as_json: JsonOption = False,
@@ -42,7 +52,7 @@ def check(
 
     Example: concal check bank 2026Q3 responses.csv --items items.csv
     """
-    checked = _checked(bank, spec, period, responses, items, wide, replace)
+    checked = _checked(bank, spec, period, responses, items, wide, replace, shards)
     if to is not None:
         write_table(checked.tables["items"], to)
     if as_json:
@@ -52,7 +62,14 @@ def check(
 
 
 def _checked(
-    place: str, changed: Path | None, period: str, responses: Path, items: Path, wide: bool, replace: bool
+    place: str,
+    changed: Path | None,
+    period: str,
+    responses: Path,
+    items: Path,
+    wide: bool,
+    replace: bool,
+    shards: int | None,
 ) -> CheckedPeriod:
     """By a bank, as `concal add` does; or by a bank.toml alone."""
     from concal.spec import Spec
@@ -60,11 +77,15 @@ def _checked(
     spec = None if changed is None else Spec.read(changed)
     if place.endswith(".toml") or Path(place).is_file():
         from concal.data.check import check_period
+        from concal.data.deal import with_shards
 
-        return check_period(responses, items, spec or Spec.read(place), period=period, wide=wide)
+        spec = spec or Spec.read(place)
+        found = check_period(responses, items, spec, period=period, wide=wide)
+        with_shards(found.data, spec, shards)
+        return found
     from concal.bank.bank import Bank
 
-    return Bank(place).check(period, responses, items, spec=spec, wide=wide, replace=replace)
+    return Bank(place).check(period, responses, items, spec=spec, wide=wide, replace=replace, shards=shards)
 
 
 def _as_data(checked: CheckedPeriod) -> dict[str, Any]:

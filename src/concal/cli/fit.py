@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,11 +11,22 @@ from concal.cli.arguments import AtOption, BankArgument, FdrOption, FullOption, 
 from concal.cli.bank import open_version
 from concal.cli.show import show_table
 
+if TYPE_CHECKING:
+    from concal.bank.version import Version
+
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     for command in (drift, fit, dif):
         app.command(command.__name__)(command)
+
+
+def _nothing_yet(opened: Version, for_programs: object) -> bool:
+    """Say that a bank has no period, which is not the same as no item found; programs get a table without rows."""
+    if opened.period_names or for_programs:
+        return False
+    typer.echo(views.NO_PERIOD)
+    return True
 
 
 def drift(
@@ -35,7 +46,10 @@ def drift(
 
     Example: concal drift bank
     """
-    table = open_version(bank, at).drift(fdr)
+    opened = open_version(bank, at)
+    if _nothing_yet(opened, as_json or to):
+        return
+    table = opened.drift(fdr)
     if not everything and "drifted" in table.columns:
         table = table.filter(table["drifted"])
     show_table(table, views.DRIFT, full=full, as_json=as_json, to=to)
@@ -68,6 +82,8 @@ def fit(
     from concal.bank.tables.views import wanted_items
 
     opened = open_version(bank, at)
+    if _nothing_yet(opened, as_json or to):
+        return
     if not opened.period_fits() and not (as_json or to):
         typer.echo("no period came with its responses, so nothing can be said of fit")
         return
@@ -103,7 +119,10 @@ def dif(
 
     Example: concal dif bank
     """
-    table = open_version(bank, at).dif(fdr)
+    opened = open_version(bank, at)
+    if _nothing_yet(opened, as_json or to):
+        return
+    table = opened.dif(fdr)
     if not (table.height or as_json or to):
         typer.echo("no period has groups of examinees (column person_group of its responses)")
         return

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import polars as pl
 
-from concal.data.doubts import doubt_populations
+from concal.data.classical import doubt_keys, item_rest_correlations
+from concal.data.doubts import doubt_populations, doubt_responses
 from concal.data.findings import Findings, some
 from concal.data.items import read_items
 from concal.data.linkage import ItemIds, Linkage, linkage
+from concal.data.people import WHY_ITEMS, EarlierPersons
 from concal.data.period import GroupData, PeriodData
 from concal.data.person_groups import groups_of
 from concal.data.read import Table, read_responses
-from concal.data.rows import WHY_ITEMS, Rows, index_rows
+from concal.data.rows import Rows, index_rows
 from concal.data.strata import strata
 from concal.data.tables import period_tables
 from concal.errors import ConcalError, counted
@@ -77,7 +79,7 @@ def check_period(
     *,
     period: str = "period",
     design_states: DesignStates | None = None,
-    earlier_persons: pl.Series | Collection[str] | None = None,
+    earlier_persons: EarlierPersons | None = None,
     earlier_items: ItemIds | None = None,
     wide: bool = False,
 ) -> CheckedPeriod:
@@ -98,7 +100,7 @@ def check_period(
     design_states
         `CheckedPeriod.design_states` of the periods before, so that features are coded alike.
     earlier_persons
-        Ids of examinees earlier periods have.
+        Examinees of the periods before, by period.
     earlier_items
         Items of the other periods by period and dimension, to plan the linkage.
     wide
@@ -128,50 +130,21 @@ def check_period(
         found.warn(f"{counted(answers.not_given, 'row')} without a score: taken as not given, left out")
     parts = strata(table, spec)
     rows = index_rows(answers, table, spec, found, earlier_persons)
-    _doubt_items(rows, table, parts, spec, found)
+    doubt_responses(rows, table, parts, spec, found)
     kept = rows.n_responses > 0  # the bank predicts the others
     designs, states = _designs(table, kept, parts, spec, design_states or {}, found)
-    plan = _plan(table, rows, parts, spec, period, earlier_items, found)
+    # with items missing from the table, counts of shared items would blame the linkage for that
+    plan = None if found.blamed else _plan(table, rows, parts, spec, period, earlier_items, found)
     found.stop_if_bad()
     codings = {name: coding_of(group.features, states[name]) for name, group in parts.items() if name in designs}
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
     data = _period_data(period, rows, table, kept, designs, codings, parts, spec, found, people)
     found.stop_if_bad()
-    tables = period_tables(data, rows, table, wide=wide, omitted=answers.omitted)
+    item_rest = item_rest_correlations(data)
+    doubt_keys(item_rest, found)
+    data = replace(data, warnings=tuple(found.warnings))
+    tables = period_tables(data, rows, table, item_rest, wide=wide, omitted=answers.omitted)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
-
-
-def _doubt_items(rows: Rows, table: pl.DataFrame, parts: Strata, spec: Spec, found: Findings) -> None:
-    """Few responses, constant items, categories never seen."""
-    seen = table.select("item_id", "group").with_columns(
-        pl.Series("n", rows.n_responses), pl.Series("distinct", rows.n_distinct)
-    )
-    seen = seen.filter(pl.col("n") > 0)
-    few = seen.filter(pl.col("n") < spec.data.few_responses)["item_id"]
-    if few.len():
-        found.warn(
-            f"{counted(few.len(), 'item')} with fewer than {spec.data.few_responses} responses: {some(few)}; "
-            "their parameters come mostly from the features"
-        )
-    constant = seen.filter((pl.col("distinct") == 1) & (pl.col("n") > 1))["item_id"]
-    if constant.len():
-        found.warn(f"{counted(constant.len(), 'item')} on which everybody has the same score: {some(constant)}")
-    for name, group in parts.items():
-        own = (table["group"] == name).to_numpy()[rows.item]
-        found.warnings += [
-            f"group {name!r} ({group.model}): {text}" for text in group.response_model.doubts(rows.score[own])
-        ]
-        n_categories = group.response_model.n_categories
-        if n_categories is None or n_categories == 2:
-            continue
-        lacking = seen.filter(
-            (pl.col("group") == name) & (pl.col("distinct") < n_categories) & (pl.col("distinct") > 1)
-        )["item_id"]
-        if lacking.len():
-            found.warn(
-                f"group {name!r}: {counted(lacking.len(), 'item')} without a response in some of the {n_categories} "
-                f"categories: {some(lacking)}"
-            )
 
 
 _Design = tuple[np.ndarray[Any, np.dtype[np.float64]], tuple[str, ...]]

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from concal.data.period import PeriodData
 from concal.errors import DataError, counted
+from concal.spec import Spec
 
 LEAST_EXAMINEES = 200
 """Fewer examinees fix origin and unit of a shard's metric only to .07 and .05 SD, and its population model hardly."""
@@ -18,19 +19,50 @@ LEAST_RESPONSES = 10.0
 converged after 1,231 to 2,731 (benchmarks/shards.py, sparse)."""
 
 
-def deal(data: PeriodData, n: int) -> list[PeriodData]:
-    """The period as `n` periods of disjoint examinees, dealt by a hash of their ids; every shard lists all items.
+def with_shards(data: PeriodData, spec: Spec, asked: int | None, *, guided: bool = False) -> Spec:
+    """The spec with the number of shards this period is to have: as asked, as the spec says, or by its size.
+
+    Parameters
+    ----------
+    data
+        The checked period.
+    spec
+        With ``calibration.shards`` and ``calibration.max_responses_per_shard``.
+    asked
+        A number for this period alone.
+    guided
+        Its items will have priors from the bank.
 
     Raises
     ------
     DataError
-        When a shard would be too small, with the number of shards that would do.
+        When the period cannot be dealt to so many.
     """
+    options = spec.calibration
+    if asked is not None:
+        used = of_shards(spec, asked)
+    elif options.max_responses_per_shard is not None:
+        wanted = -(-data.n_responses // options.max_responses_per_shard)
+        used = of_shards(spec, max(options.shards, min(wanted, most_shards(data))))
+    else:
+        used = spec
+    refuse_shards(data, used.calibration.shards, guided)
+    return used
+
+
+def of_shards(spec: Spec, n: int) -> Spec:
+    """The spec with this number of shards, whatever a period's size is."""
+    options = spec.calibration.model_dump() | {"shards": n, "max_responses_per_shard": None}
+    return Spec.parse({**spec.model_dump(), "calibration": options})
+
+
+def refuse_shards(data: PeriodData, n: int, guided: bool) -> None:
+    """A `DataError` for shards that would be too small, with the number that would do, or that cannot be at all."""
     if n < 1:
         raise DataError(f"shards = {n}: must be one or more")
     if n == 1:
-        return [data]
-    if any(group.guide is not None for group in data.groups.values()):
+        return
+    if guided:
         raise DataError(
             'with [calibration] prior = "bank" a period cannot be dealt to shards: every shard would use what the bank '
             "knows again; take that option away"
@@ -41,6 +73,13 @@ def deal(data: PeriodData, n: int) -> list[PeriodData]:
             f"period {data.period!r}: {n} shards would be too small ({data.person_ids.len():,} examinees and "
             f"{data.n_responses:,} responses to {_n_items(data):,} items); use {counted(most, 'shard')} at most"
         )
+
+
+def deal(data: PeriodData, n: int) -> list[PeriodData]:
+    """The period as `n` periods of disjoint examinees, dealt by a hash of their ids; every shard lists all items."""
+    refuse_shards(data, n, any(group.guide is not None for group in data.groups.values()))
+    if n == 1:
+        return [data]
     shard = shard_of(data, n)
     return [_shard(data, shard == k) for k in range(n)]
 

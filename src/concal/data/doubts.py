@@ -1,4 +1,4 @@
-"""Groups so small that their population model rests on its priors."""
+"""Periods, items and groups of which the responses say so little that their priors decide."""
 
 from __future__ import annotations
 
@@ -6,12 +6,88 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from concal.data.findings import Findings
+from concal.data.findings import Findings, some
+from concal.data.rows import Rows
 from concal.errors import counted
 from concal.formula.design import doubt_rank
 from concal.names import split_stratum
-from concal.spec import GroupSpec
+from concal.spec import GroupSpec, Spec
+
+FEW_EXAMINEES = 10
+"""Fewer fix the mean of the abilities, which the metric is measured from, to no better than a third of an SD."""
+
+
+def doubt_responses(
+    rows: Rows, table: pl.DataFrame, parts: Mapping[str, GroupSpec], spec: Spec, found: Findings
+) -> None:
+    """Warn of what the responses cannot tell: of the period as a whole, of groups, of single items."""
+    if not rows.score.size:
+        return
+    _doubt_period(rows, table, parts, found)
+    _doubt_items(rows, table, parts, spec, found)
+
+
+def _doubt_period(rows: Rows, table: pl.DataFrame, parts: Mapping[str, GroupSpec], found: Findings) -> None:
+    """Too few examinees, one response each, or equal scores throughout: there is nothing to be learned."""
+    n = rows.person_ids.len()
+    if n < FEW_EXAMINEES:
+        found.warn(
+            f"{counted(n, 'examinee')} in the whole period: the ability distribution that sets the metric is hardly "
+            "known, and with it every item; put this period together with another"
+        )
+    names = table["group"].to_numpy()
+    for dimension in dict.fromkeys(group.dimension for group in parts.values()):
+        here = np.isin(names, [name for name, group in parts.items() if group.dimension == dimension])[rows.item]
+        per_person = np.bincount(rows.person[here], minlength=n)
+        if per_person.max() == 1 and per_person.sum() > 1:
+            found.warn(
+                f"dimension {dimension!r}: {counted(int(per_person.sum()), 'examinee')} with one response each: "
+                "nothing tells their abilities from the items, so slopes stay at their priors; does person_id name the "
+                "examinee, or the row?"
+            )
+    for name in parts:
+        score = rows.score[(names == name)[rows.item]]
+        if score.size > 1 and score.min() == score.max():
+            found.warn(
+                f"group {name!r}: all {score.size:,} scores are {score[0]:g}, so nothing can be learned of its items; "
+                "is it the right column?"
+            )
+
+
+def _doubt_items(rows: Rows, table: pl.DataFrame, parts: Mapping[str, GroupSpec], spec: Spec, found: Findings) -> None:
+    """Few responses, constant items, categories never seen."""
+    seen = table.select("item_id", "group").with_columns(
+        pl.Series("n", rows.n_responses), pl.Series("distinct", rows.n_distinct)
+    )
+    seen = seen.filter(pl.col("n") > 0)
+    few = seen.filter(pl.col("n") < spec.data.few_responses)["item_id"]
+    if few.len():
+        found.warn(
+            f"{counted(few.len(), 'item')} with fewer than {spec.data.few_responses} responses: {some(few)}; "
+            "their parameters come mostly from the features"
+        )
+    constant = seen.filter((pl.col("distinct") == 1) & (pl.col("n") > 1))["item_id"]
+    if constant.len():
+        found.warn(f"{counted(constant.len(), 'item')} on which everybody has the same score: {some(constant)}")
+    for name, group in parts.items():
+        own = (table["group"] == name).to_numpy()[rows.item]
+        n_items = seen.filter(pl.col("group") == name).height
+        found.warnings += [
+            f"group {name!r} ({group.model}): {text}" for text in group.response_model.doubts(rows.score[own], n_items)
+        ]
+        n_categories = group.response_model.n_categories
+        if n_categories is None or n_categories == 2:
+            continue
+        lacking = seen.filter(
+            (pl.col("group") == name) & (pl.col("distinct") < n_categories) & (pl.col("distinct") > 1)
+        )["item_id"]
+        if lacking.len():
+            found.warn(
+                f"group {name!r}: {counted(lacking.len(), 'item')} without a response in some of the {n_categories} "
+                f"categories: {some(lacking)}"
+            )
 
 
 def doubt_populations(

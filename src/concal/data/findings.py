@@ -10,12 +10,16 @@ from concal.errors import ConcalError, DataError, first_few
 
 
 class Findings:
-    """Errors stop the work once all checks have spoken; warnings go into the result."""
+    """Errors stop the work once all checks have spoken; warnings go into the result.
+
+    `blamed` are items of which a problem was noted: what follows from it for their responses is not said as well.
+    """
 
     def __init__(self, what: str) -> None:
         self.what = what
         self.errors: list[str] = []
         self.warnings: list[str] = []
+        self.blamed: set[str] = set()
 
     def error(self, text: str) -> None:
         """Note a problem."""
@@ -43,3 +47,8 @@ def some(ids: pl.Series | Sequence[object]) -> str:
     n = len(ids)
     shown = first_few(ids[:5].to_list() if isinstance(ids, pl.Series) else list(ids[:5]))
     return f"{shown} and {n - 5} more" if n > 5 else shown
+
+
+def rows_of(numbers: pl.Series) -> str:
+    """Rows as people find them in a file: a header stands above the first."""
+    return f"{'row' if numbers.len() == 1 else 'rows'} {some(numbers)} below the header"

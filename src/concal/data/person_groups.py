@@ -31,7 +31,13 @@ def groups_of(
     The metric is set by ``data.reference_group`` where it takes part, else by the largest group.
     """
     nobody = (period,), np.zeros(persons.len(), dtype=np.int32)
+    wanted = spec.data.reference_group
     if told is None:
+        if wanted is not None:
+            found.warn(
+                f"the responses have no column {spec.data.person_group}, so nobody is in the group {wanted!r} that is "
+                "to set the metric (data.reference_group); all examinees set it"
+            )
         return nobody
     told = told.filter(pl.col("person_id").is_in(persons.implode())).unique(maintain_order=True)
     empty = told.filter(pl.col("person_group").is_null() | (pl.col("person_group") == ""))["person_id"]
@@ -50,9 +56,15 @@ def groups_of(
         return nobody
     sizes = told.group_by("person_group").len().sort(["len", "person_group"], descending=[True, False])
     names = sizes["person_group"].to_list()
-    wanted = spec.data.reference_group
     if wanted in names:
         names = [wanted, *(name for name in names if name != wanted)]
+    elif wanted is not None:
+        there = ", ".join(f"{name!r} ({n:,})" for name, n in sizes.head(5).iter_rows())
+        more = f" and {sizes.height - 5} more" if sizes.height > 5 else ""
+        found.warn(
+            f"no examinee is in the group {wanted!r} that is to set the metric (data.reference_group); the largest "
+            f"sets it, {names[0]!r}: there are {there}{more}"
+        )
     few = sizes.filter(pl.col("len") < FEW)["person_group"]
     if few.len():
         found.warn(

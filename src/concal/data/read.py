@@ -41,6 +41,8 @@ class Answers(NamedTuple):
         Where the rows stood in the file, from 1, when some were left out.
     notes
         What had to be guessed about the file.
+    wide
+        A column per item: some may be none.
     person_groups
         `person_id`, `person_group` as the rows say it, where there is such a column.
     """
@@ -53,6 +55,7 @@ class Answers(NamedTuple):
     notes: tuple[str, ...] = ()
     person_groups: pl.DataFrame | None = None
     omitted: pl.DataFrame | None = None
+    wide: bool = False
 
 
 def read_table(
@@ -161,7 +164,7 @@ def _melt(table: pl.DataFrame, options: DataSpec, label: str) -> Answers:
     silent = persons.filter(~persons.is_in(given["person"].unique().implode())).drop_nulls()
     rows = given.join(names, on="k", how="left", maintain_order="left")
     answers = _with_score(rows.select(pl.col("person").alias("person_id"), "item_id", "score"), silent)
-    return answers._replace(person_groups=_person_groups(table, who, options, label))
+    return answers._replace(person_groups=_person_groups(table, who, options, label), wide=True)
 
 
 RENAME = "rename it, or say in bank.toml what it is called (`concal start` does)"

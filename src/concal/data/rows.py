@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NamedTuple
@@ -11,17 +10,19 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.data.findings import Findings, some
+from concal.data.findings import Findings, rows_of, some
+from concal.data.people import EarlierPersons, doubt_twins, returning
 from concal.data.read import Answers
 from concal.data.strata import declared_maxima, strata
 from concal.errors import counted
 from concal.response import ResponseModel
 from concal.spec import Spec
 
-WHY_ITEMS = (
-    "periods are linked by the items they share, not by examinees: a returning examinee may have learned, so nothing "
-    "tells growth from a change of metric, and responses of one person in two periods are not independent"
-)
+SHARE_OF_MAXIMUM = 0.02
+"""No score beyond this share of the declared maximum: a share from 0 to 1 of 50 points and more."""
+SENSELESS = 1e6
+ENOUGH_TO_TELL = 30
+"""Responses of which one at least would reach it."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ def index_rows(
     table: pl.DataFrame,
     spec: Spec,
     found: Findings,
-    earlier_persons: pl.Series | Collection[str] | None = None,
+    earlier_persons: EarlierPersons | None = None,
 ) -> Rows:
     """Resolve ids, check scores, settle duplicates and returning examinees; problems go to `found`."""
     if not answers.rows.height:
@@ -68,14 +69,14 @@ def index_rows(
     run = responses["person_id"].rle_id()
     heads = responses["person_id"].filter(run.diff().fill_null(1) != 0)
     persons = heads.unique().sort()
-    returning = _returning(persons, earlier_persons, spec, found)
-    kept = persons.filter(~returning)
+    doubt_twins(persons, "person", "they are counted as different examinees", found)
+    back = returning(persons, earlier_persons, spec, found)
+    kept = persons.filter(~back)
     # responses mostly come examinee by examinee: look each run of rows up once, not each row
     position = _positions(heads, kept).gather(run).alias("person")
     rows = responses.select("item", "score").with_columns(position).filter(pl.col("person").is_not_null())
-    if responses.height and not rows.height:
-        found.error(f"responses: no row is left; every examinee already appeared in an earlier period; {WHY_ITEMS}")
     units = score_units(table, spec, found)
+    _doubt_shares(rows, table, units, found)
     rows = _in_model_units(rows, units)
     _check_scores(rows, kept, table, spec, units, found)
     key = pl.col("person").cast(pl.Int64) * table.height + pl.col("item")  # one number sorts five times faster than two
@@ -85,8 +86,9 @@ def index_rows(
     n_responses, n_distinct = np.zeros((2, table.height), dtype=np.int64)
     n_responses[per_item["item"].to_numpy()] = per_item["n"].to_numpy()
     n_distinct[per_item["item"].to_numpy()] = per_item["distinct"].to_numpy()
+    doubt_twins(table["item_id"].filter(pl.Series(n_responses > 0)), "item", "they are different items", found)
     person, item, score = (rows[name].to_numpy() for name in ("person", "item", "score"))
-    return Rows(kept, person, item, score, n_responses, n_distinct, int(returning.sum()))
+    return Rows(kept, person, item, score, n_responses, n_distinct, int(back.sum()))
 
 
 def _positions(ids: pl.Series, known: pl.Series) -> pl.Series:
@@ -102,27 +104,31 @@ def _resolve(answers: Answers, table: pl.DataFrame, found: Findings) -> pl.DataF
         lost = responses[name].is_null() | (responses[name] == "").fill_null(False)
         if lost.any():
             at = lost.arg_true() + 1 if numbers is None else numbers.filter(lost)
-            found.error(f"responses: {counted(int(lost.sum()), 'row')} without a {name}: rows {some(at)}")
+            found.error(f"responses: {counted(int(lost.sum()), 'row')} without a {name}: {rows_of(at)}")
             responses = responses.filter(~lost)
             numbers = None if numbers is None else numbers.filter(~lost)
     if unreadable.len():
         bad = responses.filter(pl.col("score").is_null()).head(5)
         shown = [f"{p!r} on {i!r}" for p, i in zip(bad["person_id"], bad["item_id"], strict=True)]
+        words = unreadable.str.to_lowercase().is_in(["true", "false", "t", "f", "yes", "no"]).all()
+        remedy = "write right as 1 and wrong as 0" if words else "a response that was not given has no row"
         found.error(
             f"responses: {counted(unreadable.len(), 'score')} not a number ({some(unreadable.unique().sort())}): "
-            f"{', '.join(shown)}{' ...' if unreadable.len() > 5 else ''}; a response that was not given has no row"
+            f"{', '.join(shown)}{' ...' if unreadable.len() > 5 else ''}; {remedy}"
         )
         responses = responses.filter(pl.col("score").is_not_null())
     responses = responses.with_columns(_positions(responses["item_id"], table["item_id"]).alias("item"))
     unknown = responses["item"].is_null()
-    if unknown.any():
-        ids = responses.filter(unknown)["item_id"].unique(maintain_order=True)
+    ids = responses.filter(unknown)["item_id"].unique(maintain_order=True)
+    ids = ids.filter(~ids.is_in(list(found.blamed)))
+    if ids.len() and table.height:
+        unlisted = int(responses["item_id"].is_in(ids.implode()).sum())
         found.error(
-            f"responses: {counted(ids.len(), 'item_id')} not in the item table, {counted(int(unknown.sum()), 'row')}: "
+            f"responses: {counted(ids.len(), 'item_id')} not in the item table, {counted(unlisted, 'row')}: "
             f"{some(ids)}{_near_id(ids[0], table['item_id'])}; add the items to the table or drop the rows"
+            f"{', or name columns that are no items in data.ignore' if answers.wide else ''}"
         )
-        responses = responses.filter(~unknown)
-    return responses
+    return responses.filter(~unknown)
 
 
 def _near_id(lost: str, known: pl.Series) -> str:
@@ -136,23 +142,35 @@ def _plain(text: str) -> str:
     return text.strip().lstrip("0").lower()
 
 
-def _returning(
-    persons: pl.Series, earlier: pl.Series | Collection[str] | None, spec: Spec, found: Findings
-) -> pl.Series:
-    """Which examinees an earlier period has; the message says what happens to them."""
-    if earlier is None or not len(earlier):
-        return pl.Series(np.zeros(persons.len(), dtype=bool))
-    ids = earlier if isinstance(earlier, pl.Series) else pl.Series(list(earlier), dtype=pl.String)
-    back = persons.is_in(ids.implode())
-    if back.any():
-        n = counted(int(back.sum()), "examinee")
-        who = f"{n} already appeared in an earlier period: {some(persons.filter(back))}"
-        match spec.data.returning:
-            case "error":
-                found.error(f'{who}; drop their rows, or set data.returning = "earlier"')
-            case "earlier":
-                found.warn(f'{who}; their responses in this period are left out (data.returning = "earlier")')
-    return back
+def _doubt_shares(rows: pl.DataFrame, table: pl.DataFrame, units: ScoreUnits, found: Findings) -> None:
+    """Scores far below the maximum that was declared for them, as shares of it would be."""
+    if (units.maximum == units.declared).all():
+        return
+    most = rows.group_by("item").agg(pl.len().alias("n"), pl.col("score").max().alias("largest")).sort("item")
+    at = most["item"].to_numpy()
+    items = table[at].select("item_id", "group").hstack(most.select("n", "largest"))
+    items = items.with_columns(pl.Series("declared", units.declared[at]), pl.Series("model", units.maximum[at]))
+    low = (pl.col("largest") > 0) & (pl.col("largest") < SHARE_OF_MAXIMUM * pl.col("declared"))
+    items = items.filter(pl.col("declared") != pl.col("model"))
+    for (name,), own in items.group_by("group", maintain_order=True):
+        whole = own.select(pl.col("n").sum(), pl.col("largest").max(), pl.col("declared").min()).with_columns(low=low)
+        n, largest, declared, all_low = whole.row(0)
+        if all_low and n >= ENOUGH_TO_TELL and own["declared"].n_unique() == 1:
+            found.warn(
+                f"group {name!r}: the largest of {n:,} scores is {largest:g}, but max_score is {declared:g}: if they "
+                "are shares already, take max_score away; otherwise give the points"
+            )
+            continue
+        doubted = own.filter(low & (pl.col("n") >= ENOUGH_TO_TELL))
+        if doubted.height:
+            first = doubted.head(5).select("item_id", "largest", "declared").iter_rows()
+            shown = ", ".join(f"{item!r} ({value:g} of {most:g})" for item, value, most in first)
+            more = f" and {doubted.height - 5:,} more" if doubted.height > 5 else ""
+            found.warn(
+                f"group {name!r}: {counted(doubted.height, 'item')} whose largest score is below "
+                f"{100 * SHARE_OF_MAXIMUM:.0f} % of its max_score: {shown}{more}; if they are shares already, take "
+                "their max_score away; otherwise give the points"
+            )
 
 
 def _in_model_units(rows: pl.DataFrame, units: ScoreUnits) -> pl.DataFrame:
@@ -220,6 +238,8 @@ def _check_scores(
         own = np.flatnonzero((table["group"] == name).to_numpy()[item])
         model = group.response_model
         bad = own[model.bad_scores(score[own])]
+        if bad.size and found.blamed:
+            bad = bad[~np.isin(item[bad], np.flatnonzero(table["item_id"].is_in(list(found.blamed)).to_numpy()))]
         if not bad.size:
             continue
         given, largest = units.given(item[bad], score[bad]), units.declared[item[bad]]
@@ -244,8 +264,24 @@ def _remedy(model: ResponseModel, score: npt.NDArray[np.float64], declared: npt.
         return "scores above their declared max_score: mend the scores, or the maximum"
     if found := model.remedy(score):
         return found
-    above = model.n_categories is not None and (score > model.max_score).any()
-    if above and (score == np.round(score)).all():
+    if not np.isfinite(score).all() or (np.abs(score) > SENSELESS).any():
+        return "a number like that is no score, most often a mistake of a program: mend the column"
+    if (score < 0).any():
+        return "a negative score is often a code for a response that was not given: leave its row out"
+    if model.n_categories is None:
+        return ""
+    if declared.any() and model.n_categories > 2:
+        return (
+            "with that many categories only whole steps of the maximum are scores: mend the scores, or declare another"
+        )
+    if declared.any():
+        return (
+            "with two categories an item's points are all or nothing: for points in between, gpcm or grm and as many "
+            "categories as there are points, and one more (without a number, max_score gives it)"
+        )
+    if (score != np.round(score)).any() and (score <= model.max_score).all():
+        return "shares need a model that takes them (beta, ordered_beta), points out of more their max_score"
+    if (score == np.round(score)).all():
         return (
             "ordered scores need a model that takes them (gpcm, grm) and the item's number of categories, points that "
             "are all or nothing their max_score"

@@ -94,6 +94,7 @@ def _strata(
             f"{some(ids.filter(pl.Series(bad)))}; give the item table a column categories (or max_score, in whole "
             "points), or set categories in the group"
         )
+        found.blamed |= set(ids.filter(pl.Series(bad)).to_list())
         number = np.where(bad, 2.0, number)
     names = [name if k == group.categories else stratum_name(name, int(k)) for k in number.tolist()]
     return np.array(names, dtype=object)

@@ -8,7 +8,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.data.classical import item_rest_correlations
 from concal.data.period import PeriodData
 from concal.data.rows import Rows
 
@@ -16,11 +15,18 @@ QUANTILES = {"min": 0.0, "q10": 0.1, "q25": 0.25, "median": 0.5, "q75": 0.75, "q
 
 
 def period_tables(
-    data: PeriodData, rows: Rows, table: pl.DataFrame, *, wide: bool = False, omitted: pl.DataFrame | None = None
+    data: PeriodData,
+    rows: Rows,
+    table: pl.DataFrame,
+    item_rest: pl.DataFrame,
+    *,
+    wide: bool = False,
+    omitted: pl.DataFrame | None = None,
 ) -> Mapping[str, pl.DataFrame]:
     """The tables of `CheckedPeriod.tables`.
 
-    In a wide table an examinee's empty cells are items left out; in a long one `omitted` counts rows without a score.
+    `item_rest` is that of `concal.data.classical`. In a wide table an examinee's empty cells are items left out; in a
+    long one `omitted` counts rows without a score.
     """
     groups, exposure, persons = [], [], []
     per_dimension = {d: np.zeros(data.person_ids.len(), dtype=np.int64) for d in data.dimensions}
@@ -48,7 +54,7 @@ def period_tables(
         "groups": pl.DataFrame(groups),
         "exposure": pl.DataFrame(exposure),
         "persons": pl.DataFrame(persons),
-        "items": _item_table(data, rows, table, wide, omitted),
+        "items": _item_table(item_rest, rows, table, wide, omitted),
     }
 
 
@@ -58,7 +64,7 @@ def _quantiles(counts: npt.NDArray[np.int64]) -> dict[str, float]:
 
 
 def _item_table(
-    data: PeriodData, rows: Rows, table: pl.DataFrame, wide: bool, omitted: pl.DataFrame | None
+    item_rest: pl.DataFrame, rows: Rows, table: pl.DataFrame, wide: bool, omitted: pl.DataFrame | None
 ) -> pl.DataFrame:
     total = np.bincount(rows.item, weights=rows.score, minlength=table.height)
     mean = np.divide(total, rows.n_responses, out=np.full(table.height, np.nan), where=rows.n_responses > 0)
@@ -72,4 +78,4 @@ def _item_table(
         pl.Series("n_distinct_scores", rows.n_distinct),
         left_out.alias("omitted"),
     )
-    return statistics.join(item_rest_correlations(data), on="item_id", how="left", maintain_order="left")
+    return statistics.join(item_rest.select("item_id", "item_rest"), on="item_id", how="left", maintain_order="left")

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import polars as pl
 
+from concal.data.lines import bad_line, whole_rows
 from concal.errors import DataError, first_few
 
 SEPARATORS = (",", ";", "\t", "|")
@@ -44,9 +45,17 @@ def read_text(
         table = _parsed(source, mark, header, text_only, as_text)
     except pl.exceptions.ComputeError as error:
         if "utf" not in str(error).lower() or not isinstance(source, Path):
-            raise
+            why = bad_line(source if isinstance(source, bytes) else _all_bytes(source), mark, len(header))
+            if why is None:
+                raise
+            raise DataError(f"is not a table that can be read: {why}") from None
         source, notes = _legacy(_all_bytes(path))  # the first bytes were plain, later ones are not
         table = _parsed(source, mark, header, text_only, as_text)
+    if table.height and table.width and table[table.columns[-1]].null_count():
+        table, said, cut = whole_rows(table, source if isinstance(source, bytes) else _all_bytes(source), mark)
+        if cut is not None:
+            raise DataError(f"has {cut}")
+        notes = [*notes, *said]
     if mark != "," and not text_only:
         table = table.with_columns(_without_decimal_commas(table, [n for n in table.columns if n not in as_text]))
     return table, notes
@@ -99,6 +108,13 @@ def _decoded(path: Path) -> tuple[Path | bytes, str, list[str]]:
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         text = _all_bytes(path).decode("utf-16")
         return text.encode("utf-8"), text[:_SAMPLE], ["read as UTF-16, which its first bytes say it is"]
+    if b"\r" in head and b"\n" not in head:
+        data, notes = _all_bytes(path).replace(b"\r", b"\n"), ["its lines end in CR alone"]
+        try:
+            return data, _utf8(data[:_SAMPLE]), notes
+        except UnicodeDecodeError:
+            data, said = _legacy(data)
+            return data, data[:_SAMPLE].decode("utf-8", errors="ignore"), notes + said
     try:
         return path, _utf8(head), []
     except UnicodeDecodeError:

@@ -91,7 +91,7 @@ def fit_pooled(
 def check_all(responses: Mapping[str, Table], items: Table, spec: Spec) -> dict[str, PeriodData]:
     """Check the periods one after the other: features coded alike, examinees counted once."""
     designs: Mapping[str, dict[str, Any]] | None = None
-    persons: list[pl.Series] = []
+    persons: dict[str, pl.Series] = {}
     found: dict[str, PeriodData] = {}
     for period, table in responses.items():
         checked = check_period(
@@ -100,10 +100,10 @@ def check_all(responses: Mapping[str, Table], items: Table, spec: Spec) -> dict[
             spec,
             period=period,
             design_states=designs,
-            earlier_persons=pl.concat(persons) if persons else None,
+            earlier_persons=persons,
         )
         designs = {**(designs or {}), **checked.design_states}
-        persons.append(checked.data.person_ids)
+        persons[period] = checked.data.person_ids
         found[period] = checked.data
     return found
 

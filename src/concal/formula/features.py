@@ -89,8 +89,20 @@ class Features:
             kinds = "a category" if stored["kind"] == "category" else "a number"
             raise DataError(
                 f"{self.where}: column {factor.name!r} was {kinds} when the bank first saw it and is not now"
+                f"{self.words_among_numbers(factor.name)}"
             )
         return text
+
+    def words_among_numbers(self, name: str) -> str:
+        """Which items have text in a column that holds numbers otherwise, for a message; else nothing."""
+        column = self.items[name]
+        if column.dtype != pl.String:
+            return ""
+        words = column.cast(pl.Float64, strict=False).is_null() & column.is_not_null()
+        if not words.any() or 2 * int(words.sum()) > column.len() - column.null_count():
+            return ""
+        shown = first_few(column.filter(words).unique(maintain_order=True).to_list())
+        return f": it holds text ({shown}) for {self.ids(words)}; mend the cells, or leave them empty"
 
     def learn(self, factor: Factor) -> None:
         """Add what the state does not know yet about a factor."""
@@ -98,6 +110,8 @@ class Features:
         match factor:
             case Column() | Category() if self.is_category(factor):
                 if key not in self.state:
+                    if isinstance(factor, Column) and (said := self.words_among_numbers(factor.name)):
+                        raise DataError(f"{self.where}: column {factor.name!r} is not a number throughout{said}")
                     self.state[key] = learn_levels(self.levels(factor))
             case Basis():
                 x = self.number(factor.of, learn=True)
@@ -210,6 +224,7 @@ class Features:
         column = self.items[name]
         if not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
             raise DataError(
-                f"{self.where}: column {name!r} is not a number but {column.dtype}; use C({name}) for a category"
+                f"{self.where}: column {name!r} is not a number but {column.dtype}"
+                f"{self.words_among_numbers(name) or f'; use C({name}) for a category'}"
             )
         return column.cast(pl.Float64).to_numpy()

@@ -170,12 +170,20 @@ class View:
         """In words, and as a version: what the changes are counted from; None if nothing came before."""
         if self._since is not None:
             named = f"release {self._since}" if isinstance(self._since, str) else f"version {self._since}"
-            return named, Bank(self.bank.path).at(self._since)
+            asked = Bank(self.bank.path).at(self._since)
+            if not asked.period_names:
+                raise BankError(f"{named} has no period, so no item of it can have changed; name a later one (--since)")
+            return named, asked
+        return self._release_before() or self._version_before()
+
+    def _release_before(self) -> tuple[str, Version] | None:
+        """The newest release with items."""
         earlier = {name: n for name, n in self.bank.releases().items() if n < self.bank.version}
-        if earlier:
-            name = max(earlier, key=lambda release: earlier[release])
-            return f"release {name} (version {earlier[name]})", Bank(self.bank.path).at(name)
-        return self._version_before()
+        for name in sorted(earlier, key=lambda release: earlier[release], reverse=True):
+            version = Bank(self.bank.path).at(name)
+            if version.period_names:
+                return f"release {name} (version {earlier[name]})", version
+        return None
 
     def _version_before(self) -> tuple[str, Version] | None:
         steps = self.history.filter(~pl.col("action").str.starts_with("evaluate") & (pl.col("periods") > 0))

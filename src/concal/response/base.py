@@ -122,8 +122,8 @@ class ResponseModel(ABC):
         """What may be done about scores it cannot take, in words for an error message; empty: nothing special."""
         return ""
 
-    def doubts(self, score: Array) -> tuple[str, ...]:
-        """What the scores of a whole group leave open, in words; `score` (n,) are good scores."""
+    def doubts(self, score: Array, n_items: int) -> tuple[str, ...]:
+        """What the scores of a whole group leave open, in words; `score` (n,) are good scores of so many items."""
         return ()
 
     def held(self, score: Array, n_items: int) -> Mapping[str, tuple[float, float]]:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from concal.errors import counted
 from concal.response.base import Array, PopulationPrior, ResponseModel
 from concal.response.beta import beta_expectations, draw_inside, unit_remedy
 from concal.response.beta_kernels import (
@@ -98,14 +99,18 @@ class OrderedBeta(ResponseModel):
         """Scores beyond the ends have another unit."""
         return unit_remedy(bad)
 
-    def doubts(self, score: Array) -> tuple[str, ...]:
-        """An end that nobody reached: its cut point rests on its prior, and without both a simpler model would do."""
-        lacking = [f"{end:g}" for end in self.atoms if not (score == end).any()]
-        if not lacking or not score.size:
+    def doubts(self, score: Array, n_items: int) -> tuple[str, ...]:
+        """Ends that next to nobody reached: their cut points are held by their priors."""
+        held = self.held(score, n_items)
+        if not held or not score.size:
             return ()
-        if len(lacking) == 2:
+        counts = {end: int((score == end).sum()) for name, end in (("k_0", 0), ("log_width", 1)) if name in held}
+        if len(counts) == 2 and not any(counts.values()):
             return ('no score of exactly 0 or 1: the cut points rest on their priors, model = "beta" would do',)
-        return (f"no score of exactly {lacking[0]}: its cut point rests on its prior",)
+        said = " and ".join(f"{counted(n, 'score') if n else 'no score'} of exactly {end}" for end, n in counts.items())
+        cut = "its cut point is held by its prior" if len(counts) == 1 else "their cut points are held by their priors"
+        only = "" if said.startswith("no") else "only "
+        return (f"{only}{said}: {cut}, which {max(n_items, FEW_ENDS)} let go",)
 
     def encode_score(self, score: Array) -> Array:
         """The logit of the score; -10,000 for 0 and 10,000 for 1."""

@@ -33,7 +33,7 @@ class Polytomous(ResponseModel):
         steps = range(2, len(self.parameters)) if self.steps == "equal" else ()
         return (*super().shared, *steps)
 
-    def doubts(self, score: Array) -> tuple[str, ...]:
+    def doubts(self, score: Array, n_items: int) -> tuple[str, ...]:
         """Categories that nobody used."""
         unused = self._unused(score)
         if not unused or not score.size or self.categories == 2:

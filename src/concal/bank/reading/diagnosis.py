@@ -10,10 +10,18 @@ from concal.bank.reading.contents import Contents
 from concal.bank.tables.fit import bin_table, item_fit_table, pair_table
 from concal.calibration.fit.period_fit import PeriodFit
 from concal.consensus.drift.gather import in_force
+from concal.errors import SpecError
 
 if TYPE_CHECKING:
     from concal.consensus.drift.alarms import Alarm
     from concal.consensus.drift.drift import Drift
+
+
+def check_fdr(rate: float) -> float:
+    """A false discovery rate, or a `SpecError`: at 0 nothing can be found, at 1 everything is."""
+    if not 0.0 < rate < 1.0:
+        raise SpecError(f"a false discovery rate must be above 0 and below 1, not {rate:g}; 0.05 is usual")
+    return rate
 
 
 class Diagnosis(Contents):
@@ -25,11 +33,12 @@ class Diagnosis(Contents):
 
     def drift_result(self, fdr: float | None = None) -> Drift:
         """Drift of items and of periods; see `concal.consensus.drift.drift.Drift`."""
-        from concal.consensus.drift.drift import find_drift
+        from concal.consensus.drift.drift import Drift, find_drift
 
-        spec = self.consensus_spec
-        consensus = self.consensus(joint=False)
-        return find_drift(self.placed(), consensus, fdr=fdr or spec.drift_fdr, half_life=spec.half_life)
+        rate, spec = self._fdr(fdr), self.consensus_spec
+        if not self._snapshot.periods:
+            return Drift(pl.DataFrame(), pl.DataFrame())
+        return find_drift(self.placed(), self.consensus(joint=False), fdr=rate, half_life=spec.half_life)
 
     def fit(self, fdr: float | None = None) -> pl.DataFrame:
         """Do the items fit? One row per item and period, those flagged first, by size; see `docs/fit.md`.
@@ -37,7 +46,7 @@ class Diagnosis(Contents):
         `fdr` is the false discovery rate over all items and periods at which an item is flagged; default the spec's for
         drift.
         """
-        return item_fit_table(self.period_fits(), fdr or self.consensus_spec.drift_fdr)
+        return item_fit_table(self.period_fits(), self._fdr(fdr))
 
     def fit_bins(self) -> pl.DataFrame:
         """Observed and expected mean scores by ability, per item and period, abilities on the reference metric."""
@@ -47,6 +56,10 @@ class Diagnosis(Contents):
         """Pairs of items with dependent residuals (Q3), the most dependent first."""
         return pair_table(self.period_fits())
 
+    def _fdr(self, asked: float | None) -> float:
+        """The rate asked for, or the spec's."""
+        return self.consensus_spec.drift_fdr if asked is None else check_fdr(asked)
+
     def dif(self, fdr: float | None = None) -> pl.DataFrame:
         """Items that groups of examinees of equal ability do not answer alike, over all periods.
 
@@ -55,11 +68,12 @@ class Diagnosis(Contents):
         """
         from concal.consensus.drift.dif import SCHEMA, find_dif
 
+        rate = self._fdr(fdr)
         if not self._snapshot.periods:
             return pl.DataFrame(schema=SCHEMA)
         consensus = self.consensus(joint=False)
         groups = {name: said for name in self.period_names if (said := self._periods.person_groups(name)) is not None}
-        return find_dif(groups, consensus, in_force(consensus.links), fdr=fdr or self.consensus_spec.drift_fdr)
+        return find_dif(groups, consensus, in_force(consensus.links), fdr=rate)
 
     def period_fits(self) -> dict[str, PeriodFit]:
         """Fit of the items of each period whose responses concal saw."""

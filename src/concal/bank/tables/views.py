@@ -28,6 +28,18 @@ ITEM_COLUMNS = {
     "unconverged": pl.String,
 }
 
+WIDE_COLUMNS = {
+    "item_id": pl.String,
+    "group": pl.String,
+    "dimension": pl.String,
+    "model": pl.String,
+    "categories": pl.Int64,
+    "source": pl.String,
+    "n_responses": pl.Int64,
+    "n_periods": pl.Int64,
+    "unconverged": pl.String,
+}
+"""Columns of `wide_items` whatever the models are; parameters follow."""
 
 Marks = Mapping[str, str]
 """Item id -> the periods in which its chains had not converged."""
@@ -111,7 +123,7 @@ def wide_items(groups: Iterable[GroupConsensus], unconverged: Marks | None = Non
                 }
             )
         )
-    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame(schema={"item_id": pl.String})
+    return pl.concat(frames, how="diagonal") if frames else pl.DataFrame(schema=WIDE_COLUMNS)
 
 
 def _logits(group: GroupConsensus) -> dict[str, np.ndarray[Any, Any]]:

@@ -16,14 +16,14 @@ from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
 from concal.bank.update.acts import Acts
 from concal.bank.update.calibrating import Calibrator, calibrate_on_shelf, engine
-from concal.bank.update.check import check, refuse_known, refuse_overlap
+from concal.bank.update.check import check, guided, refuse_known, refuse_overlap
 from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected, link_there
 from concal.bank.update.link_periods import Made
 from concal.bank.update.new_period import NewPeriod, finished_tables, keep_calibration, new_period
 from concal.bank.update.next_version import Change, make_next_version
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
-from concal.bank.update.shards import ShardedRun, with_shards
+from concal.bank.update.shards import ShardedRun
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import merge_specs, with_sweeps
 from concal.bank.update.travel import TravellingCheckpoint
@@ -63,13 +63,14 @@ def add(
     clock = Clock(progress)
     head = store.head()
     with clock.stage("check", f"period {period}"):
-        used, checked = check(store, head, seen, period, responses, items, spec=spec, wide=wide, replace=replace)
+        used, checked = check(
+            store, head, seen, period, responses, items, spec=spec, wide=wide, replace=replace, shards=shards
+        )
     seed = used.calibration.seed if seed is None else seed
     run = calibrator or engine()
     data = checked.data
-    if used.calibration.prior == "bank" and head.periods:
+    if guided(used, head):
         data = guide_period(data, _known(store, head, data))
-    used = with_shards(data, used, shards)
     shelf = Shelf(store, period, fingerprint(data, used, seed, run))
     if used.calibration.shards > 1:
         run, cluster = ShardedRun(store, run, clock, cluster), None
@@ -84,7 +85,7 @@ def add(
             kept = data if keep_responses else None
             new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
             if not accept_unconverged:
-                refuse_unconverged(new.calibration, used.calibration)
+                refuse_unconverged(new.calibration, limited.calibration)
         shards_of = run.identities(data, used, seed) if isinstance(run, ShardedRun) else []
         said = checked.warnings, checked.tables
         del checked, data, kept  # linking and combining need the memory, not the responses

@@ -19,11 +19,11 @@ from concal.bank.update.link_periods import Made
 from concal.bank.update.new_period import finished_tables
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock, Progress, Update
-from concal.bank.update.shards import with_shards
 from concal.bank.update.shelf import Shelf
 from concal.bank.update.spec import read_spec, with_sweeps
 from concal.calibration.fingerprint import fingerprint
 from concal.data.check import CheckedPeriod
+from concal.data.deal import with_shards
 from concal.data.read import read_table
 from concal.errors import BankError, DataError, counted, first_few
 

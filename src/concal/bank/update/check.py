@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import GroupModel, Periods
 from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.data.check import CheckedPeriod, check_period
+from concal.data.deal import with_shards
+from concal.data.people import plain
 from concal.data.read import Table, read_responses
 from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
 from concal.names import check_safe_name, split_stratum
@@ -76,9 +79,10 @@ def check(
     spec: Spec | None = None,
     wide: bool = False,
     replace: bool = False,
+    shards: int | None = None,
     whole_plan: bool = False,
 ) -> tuple[Spec, CheckedPeriod]:
-    """Everything an update asks before it samples, and the spec it would sample under.
+    """Everything an update asks before it samples, and the spec it would sample under, its shards settled.
 
     `concal check` and `concal add` both call this and nothing else, so what passes the one is sampled by the other.
     `whole_plan`: the linkage plan has every period, also where the reference alone would do.
@@ -87,7 +91,13 @@ def check(
     used = merge_specs(seen, spec, known := read_spec(store, head.spec))
     refuse_other_dimensions(known, used, any(name != period for name in head.periods))
     periods, reference = Periods.of(store, head), head.reference
-    return used, check_data(periods, reference, period, responses, items, used, wide=wide, whole_plan=whole_plan)
+    found = check_data(periods, reference, period, responses, items, used, wide=wide, whole_plan=whole_plan)
+    return with_shards(found.data, used, shards, guided=guided(used, head)), found
+
+
+def guided(spec: Spec, head: Snapshot) -> bool:
+    """Whether the next period's items get priors from the bank."""
+    return spec.calibration.prior == "bank" and bool(head.periods)
 
 
 def check_data(
@@ -107,15 +117,19 @@ def check_data(
     `ahead` are checked periods that will be in the bank before this one, in their order.
     """
     others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
-    earlier, by = None, NOTHING
+    earlier: dict[str, pl.Series] = {}
+    by = NOTHING
     if others.entries or coming:
         responses = read_responses(responses, wide=wide, options=spec.data)  # once: a large file takes its time
         rows = responses.rows
         persons = rows["person_id"].drop_nulls().unique()
-        earlier = returning(persons, (others.reader(name) for name in others))
-        for found in coming.values():
-            earlier = pl.concat([earlier, persons.filter(persons.is_in(found.data.person_ids.implode()))])
-        earlier = earlier.unique().sort()
+        before = ((name, read_persons(others.reader(name))) for name in others)
+        ahead_of_it = ((name, found.data.person_ids) for name, found in coming.items())
+        # of every period only those this one may have, so that memory does not grow with the past
+        spelt = plain(persons).unique()
+        earlier = {
+            name: ids.filter(plain(ids).is_in(spelt.implode())) for name, ids in chain(before, ahead_of_it) if ids.len()
+        }
         ids = rows["item_id"].drop_nulls().unique().to_list()
         by = periods.acts.with_period(period).adjustment(period, map(str, ids))
 

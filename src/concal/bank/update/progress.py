@@ -11,6 +11,7 @@ import polars as pl
 
 from concal.allocator import give_back
 from concal.calibration.result import Convergence
+from concal.calibration.verdict import error_text
 from concal.consensus.result import Consensus
 from concal.cost import Cost, measure_cost
 from concal.linking.result import Link
@@ -120,7 +121,7 @@ class Clock:
         sweep, expected, reached = report.sweep, report.expected_sweeps, report.reached
         notes = [f"{report.phase}, sweep {sweep}", f"{report.sweeps_per_second:.1f} sweeps/s"]
         if reached is not None:
-            notes.append(f"worst R-hat {reached.max_rhat:.3f}, error {reached.error.mean:.1%} of an SD")
+            notes.append(f"worst R-hat {reached.max_rhat:.3f}, error {error_text(reached.error.mean)} of an SD")
         notes.append(_time_left(*report.remaining))
         self.tell(self._sampling, min(sweep / expected, 1.0) if expected else 0.0, ", ".join(notes))
 

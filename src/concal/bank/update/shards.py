@@ -25,25 +25,9 @@ from concal.calibration.fingerprint import fingerprint
 from concal.calibration.result import Calibration
 from concal.calibration.streams import seed_of
 from concal.consensus.shards import unite_shards
-from concal.data.deal import deal, most_shards
+from concal.data.deal import deal, of_shards
 from concal.data.period import PeriodData
 from concal.spec import Spec
-
-
-def with_shards(data: PeriodData, spec: Spec, asked: int | None) -> Spec:
-    """The spec with the number of shards this period is to have: as asked, as the spec says, or by its size."""
-    options = spec.calibration
-    if asked is not None:
-        return _changed(spec, asked)
-    if options.max_responses_per_shard is not None:
-        wanted = -(-data.n_responses // options.max_responses_per_shard)
-        return _changed(spec, max(options.shards, min(wanted, most_shards(data))))
-    return spec
-
-
-def _changed(spec: Spec, shards: int) -> Spec:
-    options = spec.calibration.model_dump() | {"shards": shards, "max_responses_per_shard": None}
-    return Spec.parse({**spec.model_dump(), "calibration": options})
 
 
 @dataclass(frozen=True)
@@ -77,7 +61,7 @@ class ShardedRun:
         resume: bool,
     ) -> Calibration:
         """Draws of the period on its own metric."""
-        n, alone = spec.calibration.shards, _changed(spec, 1)
+        n, alone = spec.calibration.shards, of_shards(spec, 1)
         parts, seeds = self._deal(data, spec, seed)
         shelves = [Shelf(self.store, data.period, name) for name in self.identities(data, spec, seed)]
         try:
@@ -101,7 +85,7 @@ class ShardedRun:
     def identities(self, data: PeriodData, spec: Spec, seed: int) -> list[str]:
         """Of every shard: what its shelf is named by."""
         parts, seeds = self._deal(data, spec, seed)
-        alone = _changed(spec, 1)
+        alone = of_shards(spec, 1)
         return [fingerprint(part, alone, s, self.run) for part, s in zip(parts, seeds, strict=True)]
 
     def _deal(self, data: PeriodData, spec: Spec, seed: int) -> tuple[list[PeriodData], list[int]]:

@@ -14,7 +14,7 @@ from concal.cli.views.items import FIT, FIT_BINS, FIT_PAIRS, INFORMATION, ITEM_I
 from concal.cli.views.machine import DOCTOR, STEPS
 from concal.cli.views.people import REPORTING, SCORES
 from concal.cli.views.periods import ACTS, ANCHORS, HISTORY, LINKS, PERIODS, PERSON_GROUPS
-from concal.cli.views.view import Column, View
+from concal.cli.views.view import NO_PERIOD, Column, View
 
 __all__ = [
     "ABILITIES",
@@ -39,6 +39,7 @@ __all__ = [
     "ITEM_INFORMATION",
     "LINKAGE",
     "LINKS",
+    "NO_PERIOD",
     "PERIODS",
     "PERSONS",
     "PERSON_GROUPS",

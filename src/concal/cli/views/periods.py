@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from concal.cli.views.view import DIMENSION, FLAG, GROUP, ITEM, NUMBER, PERIOD, TEXT, WHOLE, Column, View
+from concal.cli.views.view import DIMENSION, FLAG, GROUP, ITEM, NO_PERIOD, NUMBER, PERIOD, TEXT, WHOLE, Column, View
 
 PERIODS = View(
     "Periods",
-    "the bank has no period yet; `concal add` brings one",
+    NO_PERIOD,
     {
         "period": PERIOD,
         "reference": Column(FLAG, "whether it sets the metric"),
@@ -45,7 +45,7 @@ PERSON_GROUPS = View(
 )
 LINKS = View(
     "Links: theta on the reference metric = A theta + B",
-    "the bank has no period yet; `concal add` brings one",
+    NO_PERIOD,
     {
         "period": PERIOD,
         "dimension": DIMENSION,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 TEXT, WHOLE, NUMBER, FLAG = "string", "integer", "number", "boolean"
+NO_PERIOD = "the bank has no period yet; `concal add` brings one"
 
 
 class Column(NamedTuple):
