@@ -6,6 +6,8 @@ import os
 import threading
 import warnings
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +230,47 @@ def test_unanswered_items_survive_formulas_that_go_and_come_back(any_place: Plac
     assert "v19" in unanswered(bank)
     asked = pl.DataFrame({"item_id": ["v19"], "group": ["vocabulary"], "length": [4.0]})
     np.testing.assert_allclose(bank.predict(asked)["mean"], bank.items(["v19"])["mean"], atol=1e-12)
+
+
+def test_items_nobody_answered_are_predicted_whatever_formula_was_in_force(any_place: Place) -> None:
+    """An item table is kept whole: a later formula reads columns that no formula read when the period came."""
+    kind = pl.Series("kind", ["x", "y", "z", "x"] * 20)
+    long, short = (items_table(n).with_columns(kind.head(2 * n)) for n in (20, 16))
+    formula = with_formula(SPEC, "~ length + C(kind)")
+    bank = Bank.create(any_place / "bank", SPEC)
+    add(bank, "Q1", items=long)
+    add(bank, "Q2", 2, items=short, spec=formula)
+    fresh = Bank.create(any_place / "fresh", bank.spec)
+    periods = Periods.of(bank._store, bank.snapshot)
+    for period, table in (("Q1", long), ("Q2", short)):
+        states = {name: state for name, state in periods.coding(period).items() if state}
+        fresh.add_calibration(bank.calibration(period), design_states=states, items=table)
+    assert {"v16", "v17", "v18", "v19"} <= set(unanswered(bank))
+    assert bank.items().equals(fresh.items())
+
+
+def test_of_an_item_table_everything_a_formula_can_read_is_kept(bank: Bank) -> None:
+    table = items_table()
+    n = table.height
+    others: dict[str, Any] = {
+        "text": pl.Series(["ä"] * n),
+        "kind": pl.Series(["x", "y"] * (n // 2), dtype=pl.Categorical),
+        "flag": pl.Series([True] * n),
+        "whole": pl.Series(range(n), dtype=pl.Int128),
+        "exact": pl.Series([Decimal("0.1")] * n),
+        "written": pl.Series([date(2026, 1, 31)] * n),
+        "n_responses": pl.Series(range(n)),
+        "empty": pl.Series([None] * n, dtype=pl.Null),
+        "options": pl.Series([["a", "b"]] * n),
+        "picture": pl.Series([b"\x00"] * n),
+    }
+    add(bank, "Q3", 4, items=table.with_columns(**others))
+    bank.exclude("v05", "Q3")
+    kept = Periods.of(bank._store, bank.snapshot).listed("Q3")
+    lost = {"empty", "options", "picture"}
+    assert set(kept.columns) == {*table.columns, *others} - lost
+    assert kept.sort("whole")["n_responses"].to_list() == list(range(n))
+    assert kept["written"].unique().to_list() == [date(2026, 1, 31)]
 
 
 def test_a_formula_changed_by_another_add_during_calibration(bank: Bank) -> None:

@@ -143,7 +143,7 @@ class Contents:
         """What scores of items are out of, where an item table said so; the newest one counts."""
         found: dict[str, float] = {}
         for name in self.period_names:
-            table = self._periods.listed(name)
+            table = self._periods.listed(name, ["max_score"])
             if "max_score" in table.columns:
                 declared = table.select("item_id", pl.col("max_score").cast(pl.Float64)).drop_nulls()
                 found |= dict(declared.rows())
