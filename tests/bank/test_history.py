@@ -280,8 +280,8 @@ class History(RuleBasedStateMachine):
         return [i for g in groups for i, n in zip(g.item_ids, g.n_periods, strict=True) if n > 0]
 
     @rule(
-        name=name, first=first, seed=seed, change=changes.map(without_half_life), what=st.sampled_from(WRITES), other=name,
-        other_first=first, other_half_life=half_life, other_change=changes,
+        name=name, first=first, seed=seed, change=changes.map(without_half_life), what=st.sampled_from(WRITES),
+        other=name, other_first=first, other_half_life=half_life, other_change=changes,
     )  # fmt: skip
     def add_while_another_writes(
         self, name: str, first: int, seed: int, change: dict[str, Any], what: str, other: str, other_first: int,
