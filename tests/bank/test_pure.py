@@ -285,13 +285,23 @@ def test_a_formula_changed_by_another_add_during_calibration(bank: Bank) -> None
 
 @pytest.mark.parametrize("method", ["joint", "paper"])
 def test_another_method_has_the_unanswered_items_too(any_place: Place, method: str) -> None:
-    bank = Bank.create(any_place / "bank", SPEC)
+    bank = Bank.create(any_place / "bank", changed(SPEC, "linking", purify="score"))
     add(bank, "Q1", items=items_table(20))
     add(bank, "Q2", 2, items=items_table(20))
     stored, other = bank.consensus(), bank.consensus(method)
     assert other.method == method
     for name, group in stored.groups.items():
         assert set(other.groups[name].item_ids) == set(group.item_ids)
+
+
+def test_a_method_that_links_by_another_rule_is_refused(bank: Bank) -> None:
+    """The paper's method takes the paper's rule for anchors: at other links its numbers would be nobody's."""
+    with pytest.raises(BankError, match=r"'paper'.*purify.*combine\(method='paper'\)"):
+        bank.consensus("paper")
+    bank.combine(method="paper")
+    assert bank.consensus("paper").method == "paper"
+    with pytest.raises(BankError, match="'joint'"):
+        bank.consensus("joint")
 
 
 # links and sums
