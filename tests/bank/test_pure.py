@@ -24,7 +24,7 @@ from concal.bank.update.spec import merge_specs
 from concal.calibration.fingerprint import ENGINE, fingerprint
 from concal.consensus.factors.make import make_factors
 from concal.data.check import check_period
-from concal.errors import BankError, DataError, SpecError
+from concal.errors import BankError, DataError, LinkError, SpecError
 from concal.spec import Spec
 
 from .places import Place
@@ -323,6 +323,29 @@ def test_links_through_the_consensus_follow_the_half_life(any_place: Place) -> N
     assert update.relinked == ("Q3",)
     assert later.items().equals(at_once.items())
     assert later.links().equals(at_once.links())
+
+
+@pytest.mark.parametrize("lacking", ["its group", "answers"])
+def test_the_reference_measures_every_dimension(any_place: Place, lacking: str) -> None:
+    """Nothing could be linked to it in a dimension it lacks; a later period may lack one."""
+
+    def without_writing(period: str, first: int) -> Any:
+        data = check_period(responses_table(period, first), items_table(), SPEC, period=period).data
+        made = fake_calibrator(data, SPEC, period=period, seed=1)
+        essay = replace(made.groups["essay"], n_responses=made.groups["essay"].n_responses * 0)
+        groups = {"vocabulary": made.groups["vocabulary"]} | ({"essay": essay} if lacking == "answers" else {})
+        return replace(made, groups=groups)
+
+    bank = Bank.create(any_place / "bank", SPEC)
+    with pytest.raises(LinkError, match="period 'Q1' cannot be the reference.*'writing'"):
+        bank.add_calibration(without_writing("Q1", 0))
+    assert bank.refresh().period_names == ()
+    add(bank, "Q1")
+    if lacking == "its group":
+        bank.add_calibration(without_writing("Q2", 2))
+        for change in (bank.rereference, bank.retract):
+            with pytest.raises(LinkError, match="period 'Q2' cannot be the reference"):
+                change("Q2" if change == bank.rereference else "Q1")
 
 
 def test_direct_links_are_kept_and_draws_not_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:

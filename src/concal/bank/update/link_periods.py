@@ -21,7 +21,7 @@ from concal.bank.update.evidence import evidence_of, sum_totals
 from concal.bank.update.periods import Periods, hash_of
 from concal.consensus.combine import consensus_of
 from concal.consensus.result import GroupConsensus
-from concal.errors import LinkError
+from concal.errors import LinkError, first_few
 from concal.linking.anchors import Source
 from concal.linking.period import link_sources
 from concal.linking.result import Link, identity_link
@@ -97,6 +97,13 @@ class _Linker:
         return self._answered[name]
 
     def put_reference(self) -> None:
+        """The period that sets the metric; refused where nothing could be linked to it in some dimension."""
+        if lacking := [d for d in self.spec.bank.dimensions if not self.answered(self.reference).get(d)]:
+            raise LinkError(
+                f"period {self.reference!r} cannot be the reference: no item of {first_few(lacking)} was answered in "
+                "it, so no other period could be linked there; begin with a period that measures every dimension, or "
+                "make such a one the reference (concal rereference)"
+            )
         entry, key = self.periods.entries[self.reference], hash_of("reference", self.reference)
         if entry.link_key == key:
             self.entries[self.reference] = entry
