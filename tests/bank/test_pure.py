@@ -18,6 +18,7 @@ import pytest
 from concal.bank.bank import Bank
 from concal.bank.store import parquet
 from concal.bank.store.transaction import Transaction
+from concal.bank.update import evidence, link_periods
 from concal.bank.update.coding import catalogue
 from concal.bank.update.periods import Periods
 from concal.bank.update.spec import merge_specs
@@ -337,7 +338,7 @@ def test_the_reference_measures_every_dimension(any_place: Place, lacking: str) 
         return replace(made, groups=groups)
 
     bank = Bank.create(any_place / "bank", SPEC)
-    with pytest.raises(LinkError, match="period 'Q1' cannot be the reference.*'writing'"):
+    with pytest.raises(LinkError, match=r"period 'Q1' cannot be the reference.*'writing'"):
         bank.add_calibration(without_writing("Q1", 0))
     assert bank.refresh().period_names == ()
     add(bank, "Q1")
@@ -396,6 +397,17 @@ def test_adding_to_totals_that_fit_reads_no_old_factor(bank: Bank, monkeypatch: 
     assert not [path for path in read if "factors" in path]
     read.clear()
     bank.combine(half_life=2.0)
+    assert {path.split("/")[1].split("-")[0] for path in read if "factors" in path} == {"Q1", "Q2", "Q3"}
+
+
+def test_links_and_sums_of_an_older_algorithm_are_made_again(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(bank, "Q3", 4)
+    assert bank.combine().relinked == ()
+    monkeypatch.setattr(link_periods, "LINKING", link_periods.LINKING + 1)
+    assert bank.combine().relinked == ("Q2", "Q3")
+    read = reads(monkeypatch)
+    monkeypatch.setattr(evidence, "TOTALS", evidence.TOTALS + 1)
+    bank.combine(method="analytic")
     assert {path.split("/")[1].split("-")[0] for path in read if "factors" in path} == {"Q1", "Q2", "Q3"}
 
 
