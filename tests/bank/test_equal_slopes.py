@@ -24,7 +24,7 @@ def bank(tmp_path_factory: pytest.TempPathFactory) -> Bank:
             "bank": {"dimensions": ["x"]},
             "groups": {"g": {"model": "1pl", "dimension": "x", "features": "~ length"}},
             "calibration": {"max_sweeps": 1500, "min_ess": 100, "max_rhat": 1.08, "max_item_rhat": 1.2},
-            "linking": {"min_anchors": 5},
+            "linking": {"min_anchors": 5, "purify": "score"},
         }
     )
     rng = np.random.default_rng(5)

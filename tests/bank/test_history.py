@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import tempfile
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -19,14 +21,18 @@ from polars.testing import assert_frame_equal
 
 from concal.bank.bank import Bank
 from concal.bank.exchange.draws import calibration_from_draws
-from concal.bank.store.manifest import Act, Snapshot
+from concal.bank.store.manifest import PeriodEntry, Snapshot
+from concal.bank.store.parquet import read_bytes
+from concal.bank.store.transaction import Transaction
 from concal.bank.update.coding import catalogue
+from concal.bank.update.new_period import NewPeriod, keep_calibration, new_period
 from concal.bank.update.next_version import Change, make_next_version
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock
+from concal.bank.update.shelf import Shelf
 from concal.bank.version import Version
 from concal.data.check import check_period
-from concal.errors import ConcalError, LinkError
+from concal.errors import ConcalError
 from concal.spec import Spec
 
 from .programme import SPEC, fake_calibrator, responses_table
@@ -37,68 +43,86 @@ NAMES = [f"P{k}" for k in range(6)]
 ITEMS = 14
 FORMULAS = {"A": "~ scale(length)", "B": "~ scale(length) + C(kind)"}
 
+
+def without_half_life(change: dict[str, Any]) -> dict[str, Any]:
+    """Given again as it was seen, it would not undo what another writer made of it meanwhile."""
+    return {key: value for key, value in change.items() if key != "half_life"}
+
+
+LINKINGS = [{"purify": "paper"}, {"purify": None}, {"method": "mean_mean"}, {"method": "haebara"}, {"min_anchors": 4}]
+THIRD = ("spelling", "words")
+"""What a third group may be called, while there is one."""
 WRITES = ["add", "combine", "retract", "rereference", "exclude", "split"]
 name = st.sampled_from(NAMES)
 first = st.sampled_from(range(0, ITEMS, 2))
 seed = st.integers(0, 2)
-formula = st.sampled_from(["A", "B", None])
-half_life = st.sampled_from([None, 1.0, 2.5, "as it is"])
+half_life = st.sampled_from([None, 1.0, 2.5])
+changes = st.fixed_dictionaries(
+    {},
+    optional={
+        "formula": st.sampled_from(["A", "B"]),
+        "half_life": half_life,
+        "linking": st.sampled_from(LINKINGS),
+        "third": st.sampled_from([*THIRD, None]),
+    },
+)
 
 
-def item_table(first: int, extra: int) -> pl.DataFrame:
+def item_table(first: int, extra: int, third: str | None = None) -> pl.DataFrame:
     """The items of a window and a few that nobody answers there; features are learned from the items listed."""
     which = [(first + k) % ITEMS for k in range(8 + extra)] + [ITEMS + first]
-    groups = {"vocabulary": "v", "essay": "e"}
+    groups = {"vocabulary": "v", "essay": "e"} | ({} if third is None else {third: "t"})
     return pl.DataFrame(
         {
             "item_id": [f"{letter}{k:02d}" for letter in groups.values() for k in which],
             "group": [group for group in groups for _ in which],
-            "length": [float(k * k % 7) for k in which] * 2,
-            "kind": ["xyz"[k % 3] for k in which] * 2,
+            "length": [float(k * k % 7) for k in which] * len(groups),
+            "kind": ["xyz"[k % 3] for k in which] * len(groups),
         }
     )
 
 
-def responses(period: str, first: int, seed: int) -> pl.DataFrame:
-    return responses_table(period, first, 8, persons=8, seed=seed, items=ITEMS)
+def responses(period: str, first: int, seed: int, third: str | None = None) -> pl.DataFrame:
+    table = responses_table(period, first, 8, persons=8, seed=seed, items=ITEMS)
+    if third is None:
+        return table
+    more = table.filter(pl.col("item_id").str.starts_with("v"))
+    return pl.concat([table, more.with_columns(pl.col("item_id").str.replace("v", "t"))])
 
 
-def rebuilt(bank: Bank, path: Path) -> Bank | None:
-    """A bank made afresh from the same calibrations, coding, item tables and acts, in the same order and spec.
+def third_group(spec: Spec) -> str | None:
+    return next((name for name in THIRD if name in spec.groups), None)
 
-    Acts come first and rest until their periods are there. Where an exclusion made a period hang on a later one, it
-    cannot be added before that, and the acts come last. None where a retraction left a period so: such a bank cannot
-    be reached period by period.
+
+def rebuilt(bank: Bank, path: Path, tables: Mapping[str, pl.DataFrame]) -> Bank:
+    """A bank made afresh, in one change that brings all periods and acts at once.
+
+    From the same calibrations, coding and spec, and from the item tables as they were given: what the bank kept of
+    them is not asked.
     """
-    with suppress(LinkError):
-        return added_in_turn(bank, path / "acts first", bank.snapshot.acts, ())
-    with suppress(LinkError):
-        return added_in_turn(bank, path / "acts last", (), bank.snapshot.acts)
-    assert any(len(way) > 2 for way in bank.links()["path"].str.split(" > ")), "no period hangs on another"
-    return None
+    fresh, stored = Bank.create(path, bank.spec), Periods(bank._store, bank.snapshot.periods)
+    coming = [afresh(fresh, stored, period, tables[period]) for period in bank.period_names]
+
+    def contribute(head: Snapshot, spec: Spec, transaction: Transaction) -> Change:
+        entries = {
+            new.name: PeriodEntry(position=k, files=new.shelf.adopt(transaction, new.name, new.files), info=new.info)
+            for k, new in enumerate(coming)
+        }
+        return Change("everything", spec, entries, bank.snapshot.acts)
+
+    make_next_version(fresh._store, contribute, reason="", clock=Clock(None))
+    return fresh.refresh()
 
 
-def added_in_turn(bank: Bank, path: Path, before: tuple[Act, ...], after: tuple[Act, ...]) -> Bank:
-    fresh = Bank.create(path, bank.spec)
-    decide(fresh, before)
-    stored = Periods(bank._store, bank.snapshot.periods)
-    for period in bank.period_names:
-        items = stored.reader(period).frame("items")
-        states = {k: v for k, v in stored.coding(period).items() if v is not None}
-        fresh.add_calibration(stored.calibration(period), design_states=states, items=items)
-    if after:
-        decide(fresh, after)
-    return fresh
-
-
-def decide(bank: Bank, acts: tuple[Act, ...]) -> None:
-    """All acts at once, unchecked."""
-
-    def contribute(head: Snapshot, spec: Spec, _: Any) -> Change:
-        return Change("decide", spec, head.periods, acts)
-
-    make_next_version(bank._store, contribute, reason="", clock=Clock(None))
-    bank.refresh()
+def afresh(fresh: Bank, stored: Periods, period: str, table: pl.DataFrame) -> NewPeriod:
+    """A period of another bank as it came, under the spec it came with."""
+    reader = stored.reader(period)
+    spec = Spec.parse(tomllib.loads(read_bytes(stored.store, reader.entry("spec")).decode()))
+    calibration, states = stored.calibration(period), {k: v for k, v in stored.coding(period).items() if v is not None}
+    persons = None if calibration.abilities is None else calibration.abilities.person_ids
+    shelf = Shelf(fresh._store, period, secrets.token_hex(16))
+    files = keep_calibration(shelf, calibration, spec)
+    return new_period(shelf, files, spec, states, items=table, persons=persons)
 
 
 def assert_same(bank: Version, fresh: Version, tolerance: float) -> None:
@@ -118,6 +142,7 @@ class History(RuleBasedStateMachine):
     """A bank, changed by one or two writers in any order."""
 
     method = "analytic"
+    methods = ("analytic", "paper")
     tolerance = 1e-9
 
     def __init__(self) -> None:
@@ -131,8 +156,9 @@ class History(RuleBasedStateMachine):
         content["consensus"]["method"] = self.method
         self.bank = Bank.create(self.folder / "bank", Spec.parse(content))
         self.half_life: float | None = None
+        self.given: dict[str, pl.DataFrame] = {}
         for period, first in zip(NAMES, starts, strict=False):
-            self.add(period, first, 1, 0, None, "as it is", False)
+            self.add(period, first, 1, 0, {}, False)
 
     def attempt(self, work: Callable[[], Any]) -> bool:
         """Do it; what the bank refuses (no such period, too few anchors) leaves it as it was."""
@@ -145,34 +171,41 @@ class History(RuleBasedStateMachine):
         self.bank.refresh()
         return True
 
-    def changed(self, bank: Bank, formula: str | None, half_life: Any) -> Spec | None:
+    def changed(self, bank: Bank, change: dict[str, Any]) -> Spec:
         content = bank.spec.model_dump()
-        if formula is not None:
-            content["groups"]["vocabulary"]["features"] = FORMULAS[formula]
-        if half_life != "as it is":
-            content["consensus"]["half_life"] = half_life
-        spec = Spec.parse(content)
-        return None if spec == bank.spec else spec
+        groups = content["groups"]
+        if "formula" in change:
+            groups["vocabulary"]["features"] = FORMULAS[change["formula"]]
+        if "half_life" in change:
+            content["consensus"]["half_life"] = change["half_life"]
+        content["linking"] |= change.get("linking", {})
+        if "third" in change:
+            content["groups"] = {name: group for name, group in groups.items() if name not in THIRD}
+        if change.get("third"):
+            content["groups"][change["third"]] = {"model": "2pl", "dimension": "reading"}
+        return Spec.parse(content)
 
-    @rule(name=name, first=first, extra=seed, seed=seed, formula=formula, half_life=half_life, replace=st.booleans())
-    def add(
-        self, name: str, first: int, extra: int, seed: int, formula: str | None, half_life: Any, replace: bool
-    ) -> None:
-        spec = self.changed(self.bank, formula, half_life)
-        done = self.attempt(
-            lambda: self.bank.add(
-                name, responses(name, first, seed), item_table(first, extra), spec=spec, seed=seed,
-                replace=replace and name in self.bank.period_names, calibrator=fake_calibrator,
-            )
-        )  # fmt: skip
-        if done and half_life != "as it is":
-            self.half_life = half_life
+    def put(self, bank: Bank, name: str, first: int, extra: int, seed: int, change: dict[str, Any], **how: Any) -> None:
+        """Add a period under a changed spec and remember what came with it."""
+        spec = self.changed(bank, change)
+        table, answers = (
+            item_table(first, extra, third_group(spec)),
+            responses(name, first, seed, third_group(spec)),
+        )
+        bank.add(name, answers, table, spec=spec, seed=seed, **{"calibrator": fake_calibrator, **how})
+        self.given[name] = table
+        self.half_life = change.get("half_life", self.half_life)
+
+    @rule(name=name, first=first, extra=seed, seed=seed, change=changes, replace=st.booleans())
+    def add(self, name: str, first: int, extra: int, seed: int, change: dict[str, Any], replace: bool) -> None:
+        replace = replace and name in self.bank.period_names
+        self.attempt(lambda: self.put(self.bank, name, first, extra, seed, change, replace=replace))
 
     @rule(name=name, first=first, seed=seed)
     def import_draws(self, name: str, first: int, seed: int) -> None:
         spec = self.bank.spec
-        items = item_table(first, 2)
-        checked = check_period(responses(name, first, seed), items, spec, period=name)
+        items = item_table(first, 2, third_group(spec))
+        checked = check_period(responses(name, first, seed, third_group(spec)), items, spec, period=name)
         made = fake_calibrator(checked.data, spec, period=name, seed=seed)
         draws = {f"{what}_{g}": getattr(d, what) for g, d in made.groups.items() for what in ("xi", "beta", "sigma")}
         ids = {g: d.item_ids for g, d in made.groups.items()}
@@ -183,7 +216,8 @@ class History(RuleBasedStateMachine):
             )
             self.bank.add_calibration(calibration, design_states=states, items=items)
 
-        self.attempt(work)
+        if self.attempt(work):
+            self.given[name] = items
 
     @precondition(lambda self: self.bank.period_names)
     @rule(data=st.data())
@@ -192,11 +226,12 @@ class History(RuleBasedStateMachine):
         self.attempt(lambda: self.bank.retract(period))
 
     @precondition(lambda self: self.bank.period_names)
-    @rule(half_life=half_life)
-    def combine(self, half_life: Any) -> None:
-        options = {} if half_life == "as it is" else {"half_life": half_life}
-        if self.attempt(lambda: self.bank.combine(**options)) and options:
-            self.half_life = half_life
+    @rule(data=st.data())
+    def combine(self, data: st.DataObject) -> None:
+        others = {"method": st.sampled_from(self.methods), "robust_links": st.booleans(), "half_life": half_life}
+        options = data.draw(st.fixed_dictionaries({}, optional=others))
+        if self.attempt(lambda: self.bank.combine(**options)):
+            self.half_life = options.get("half_life", self.half_life)
 
     @precondition(lambda self: self.bank.period_names)
     @rule(data=st.data())
@@ -245,12 +280,12 @@ class History(RuleBasedStateMachine):
         return [i for g in groups for i, n in zip(g.item_ids, g.n_periods, strict=True) if n > 0]
 
     @rule(
-        name=name, first=first, seed=seed, formula=formula, what=st.sampled_from(WRITES), other=name,
-        other_first=first, other_half_life=st.sampled_from([None, 2.5]), other_formula=formula,
+        name=name, first=first, seed=seed, change=changes.map(without_half_life), what=st.sampled_from(WRITES),
+        other=name, other_first=first, other_half_life=half_life, other_change=changes,
     )  # fmt: skip
     def add_while_another_writes(
-        self, name: str, first: int, seed: int, formula: str | None, what: str, other: str, other_first: int,
-        other_half_life: float | None, other_formula: str | None,
+        self, name: str, first: int, seed: int, change: dict[str, Any], what: str, other: str, other_first: int,
+        other_half_life: float | None, other_change: dict[str, Any],
     ) -> None:  # fmt: skip
         """A second writer commits while the first calibrates."""
         second = Bank(self.bank.path)
@@ -258,9 +293,7 @@ class History(RuleBasedStateMachine):
         def interleaved(*arguments: Any, **options: Any) -> Any:
             with suppress(ConcalError):
                 if what == "add":
-                    spec = self.changed(second, other_formula, "as it is")
-                    table, answers = item_table(other_first, 1), responses(other, other_first, 1)
-                    second.add(other, answers, table, spec=spec, calibrator=fake_calibrator)
+                    self.put(second, other, other_first, 1, 1, other_change)
                 elif what == "combine":
                     second.combine(half_life=other_half_life)
                     self.half_life = other_half_life
@@ -270,20 +303,15 @@ class History(RuleBasedStateMachine):
                     getattr(second, what)(other)
             return fake_calibrator(*arguments, **options)
 
-        spec = self.changed(self.bank, formula, "as it is")
         with suppress(ConcalError):
-            self.bank.add(
-                name, responses(name, first, seed), item_table(first, 0), spec=spec, seed=seed, calibrator=interleaved
-            )
+            self.put(self.bank, name, first, 0, seed, change, calibrator=interleaved)
         self.bank.refresh()
 
     def teardown(self) -> None:
         try:
             if hasattr(self, "bank"):
                 assert self.bank.spec.consensus.half_life == self.half_life
-                fresh = rebuilt(self.bank, self.folder / "fresh")
-                if fresh is not None:
-                    assert_same(self.bank, fresh, self.tolerance)
+                assert_same(self.bank, rebuilt(self.bank, self.folder / "fresh", self.given), self.tolerance)
         finally:
             shutil.rmtree(self.folder)
 
@@ -292,6 +320,7 @@ class JointHistory(History):
     """The same with the joint method: same seeds, same numbers."""
 
     method = "joint"
+    methods = ("joint",)
     tolerance = 1e-6
 
 
@@ -321,11 +350,9 @@ def test_columns_of_the_formula_a_period_was_calibrated_under_are_kept(tmp_path:
     try:
         machine.create(formula="B", starts=[0])
         machine.bank.retract("P0")
-        machine.add_while_another_writes("P3", 0, 0, "B", "add", "P0", 0, None, "A")
+        machine.add_while_another_writes("P3", 0, 0, {"formula": "B"}, "add", "P0", 0, None, {"formula": "A"})
         assert machine.bank.period_names == ("P0", "P3")
-        fresh = rebuilt(machine.bank, tmp_path / "fresh")
-        assert fresh is not None
-        assert_same(machine.bank, fresh, 1e-9)
+        assert_same(machine.bank, rebuilt(machine.bank, tmp_path / "fresh", machine.given), 1e-9)
     finally:
         shutil.rmtree(machine.folder)
 
@@ -336,32 +363,28 @@ def test_a_period_that_an_exclusion_makes_hang_on_a_later_one(tmp_path: Path) ->
     try:
         machine.create(formula="A", starts=[4, 0])
         for name, first in (("P2", 10), ("P5", 6)):
-            machine.add(name, first, 0, 0, None, "as it is", False)
+            machine.add(name, first, 0, 0, {}, False)
         machine.bank.retract("P1")
         machine.bank.exclude("e11", "P0")
         links = machine.bank.links().filter(period="P2", dimension="writing")
         assert links["path"].to_list() in (["P2 > consensus > P0"], ["P2 > P5 > P0"])
-        with pytest.raises(LinkError, match="cannot be linked"):
-            added_in_turn(machine.bank, tmp_path / "excluded first", machine.bank.snapshot.acts, ())
-        fresh = rebuilt(machine.bank, tmp_path / "fresh")
-        assert fresh is not None
-        assert_same(machine.bank, fresh, 1e-9)
+        assert_same(machine.bank, rebuilt(machine.bank, tmp_path / "fresh", machine.given), 1e-9)
     finally:
         shutil.rmtree(machine.folder)
 
 
 def test_the_joint_method_too(tmp_path: Path) -> None:
     """The same periods reached in two ways give the same joint consensus."""
-    bank = Bank.create(tmp_path / "bank", SPEC)
+    bank, given = Bank.create(tmp_path / "bank", SPEC), {}
     for period, first in (("P0", 0), ("P1", 2), ("P2", 4), ("P1", 6)):
+        given[period] = item_table(first, 1)
         bank.add(
-            period, responses(period, first, 0), item_table(first, 1), calibrator=fake_calibrator,
+            period, responses(period, first, 0), given[period], calibrator=fake_calibrator,
             replace=period in bank.period_names,
         )  # fmt: skip
     bank.combine(half_life=3.0)
     bank.retract("P0")
-    fresh = rebuilt(bank, tmp_path / "fresh")
-    assert fresh is not None
+    fresh = rebuilt(bank, tmp_path / "fresh", given)
     for either in (bank, fresh):
         either.combine(method="joint")
     assert_same(bank, fresh, 1e-6)

@@ -25,7 +25,7 @@ SPEC = Spec.parse(
             "rating": {"model": "rsm", "categories": 4, "dimension": "t"},
         },
         "calibration": {"max_sweeps": 1500, "min_ess": 20, "max_rhat": 1.3, "max_item_rhat": 1.4, "draws": 200},
-        "linking": {"min_anchors": 5},
+        "linking": {"min_anchors": 5, "purify": "score"},
     }
 )
 

@@ -6,6 +6,8 @@ import os
 import threading
 import warnings
 from dataclasses import replace
+from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +18,14 @@ import pytest
 from concal.bank.bank import Bank
 from concal.bank.store import parquet
 from concal.bank.store.transaction import Transaction
+from concal.bank.update import evidence, link_periods
 from concal.bank.update.coding import catalogue
 from concal.bank.update.periods import Periods
 from concal.bank.update.spec import merge_specs
 from concal.calibration.fingerprint import ENGINE, fingerprint
 from concal.consensus.factors.make import make_factors
 from concal.data.check import check_period
-from concal.errors import BankError, DataError, SpecError
+from concal.errors import BankError, DataError, LinkError, SpecError
 from concal.spec import Spec
 
 from .places import Place
@@ -230,6 +233,47 @@ def test_unanswered_items_survive_formulas_that_go_and_come_back(any_place: Plac
     np.testing.assert_allclose(bank.predict(asked)["mean"], bank.items(["v19"])["mean"], atol=1e-12)
 
 
+def test_items_nobody_answered_are_predicted_whatever_formula_was_in_force(any_place: Place) -> None:
+    """An item table is kept whole: a later formula reads columns that no formula read when the period came."""
+    kind = pl.Series("kind", ["x", "y", "z", "x"] * 20)
+    long, short = (items_table(n).with_columns(kind.head(2 * n)) for n in (20, 16))
+    formula = with_formula(SPEC, "~ length + C(kind)")
+    bank = Bank.create(any_place / "bank", SPEC)
+    add(bank, "Q1", items=long)
+    add(bank, "Q2", 2, items=short, spec=formula)
+    fresh = Bank.create(any_place / "fresh", bank.spec)
+    periods = Periods.of(bank._store, bank.snapshot)
+    for period, table in (("Q1", long), ("Q2", short)):
+        states = {name: state for name, state in periods.coding(period).items() if state}
+        fresh.add_calibration(bank.calibration(period), design_states=states, items=table)
+    assert {"v16", "v17", "v18", "v19"} <= set(unanswered(bank))
+    assert bank.items().equals(fresh.items())
+
+
+def test_of_an_item_table_everything_a_formula_can_read_is_kept(bank: Bank) -> None:
+    table = items_table()
+    n = table.height
+    others: dict[str, Any] = {
+        "text": pl.Series(["ä"] * n),
+        "kind": pl.Series(["x", "y"] * (n // 2), dtype=pl.Categorical),
+        "flag": pl.Series([True] * n),
+        "whole": pl.Series(range(n), dtype=pl.Int128),
+        "exact": pl.Series([Decimal("0.1")] * n),
+        "written": pl.Series([date(2026, 1, 31)] * n),
+        "n_responses": pl.Series(range(n)),
+        "empty": pl.Series([None] * n, dtype=pl.Null),
+        "options": pl.Series([["a", "b"]] * n),
+        "picture": pl.Series([b"\x00"] * n),
+    }
+    add(bank, "Q3", 4, items=table.with_columns(**others))
+    bank.exclude("v05", "Q3")
+    kept = Periods.of(bank._store, bank.snapshot).listed("Q3")
+    lost = {"empty", "options", "picture"}
+    assert set(kept.columns) == {*table.columns, *others} - lost
+    assert kept.sort("whole")["n_responses"].to_list() == list(range(n))
+    assert kept["written"].unique().to_list() == [date(2026, 1, 31)]
+
+
 def test_a_formula_changed_by_another_add_during_calibration(bank: Bank) -> None:
     def other() -> None:
         add(Bank(bank.path), "Q3", 4, spec=with_formula(SPEC, "~ 1"))
@@ -242,13 +286,23 @@ def test_a_formula_changed_by_another_add_during_calibration(bank: Bank) -> None
 
 @pytest.mark.parametrize("method", ["joint", "paper"])
 def test_another_method_has_the_unanswered_items_too(any_place: Place, method: str) -> None:
-    bank = Bank.create(any_place / "bank", SPEC)
+    bank = Bank.create(any_place / "bank", changed(SPEC, "linking", purify="score"))
     add(bank, "Q1", items=items_table(20))
     add(bank, "Q2", 2, items=items_table(20))
     stored, other = bank.consensus(), bank.consensus(method)
     assert other.method == method
     for name, group in stored.groups.items():
         assert set(other.groups[name].item_ids) == set(group.item_ids)
+
+
+def test_a_method_that_links_by_another_rule_is_refused(bank: Bank) -> None:
+    """The paper's method takes the paper's rule for anchors: at other links its numbers would be nobody's."""
+    with pytest.raises(BankError, match=r"'paper'.*purify.*combine\(method='paper'\)"):
+        bank.consensus("paper")
+    bank.combine(method="paper")
+    assert bank.consensus("paper").method == "paper"
+    with pytest.raises(BankError, match="'joint'"):
+        bank.consensus("joint")
 
 
 # links and sums
@@ -270,6 +324,29 @@ def test_links_through_the_consensus_follow_the_half_life(any_place: Place) -> N
     assert update.relinked == ("Q3",)
     assert later.items().equals(at_once.items())
     assert later.links().equals(at_once.links())
+
+
+@pytest.mark.parametrize("lacking", ["its group", "answers"])
+def test_the_reference_measures_every_dimension(any_place: Place, lacking: str) -> None:
+    """Nothing could be linked to it in a dimension it lacks; a later period may lack one."""
+
+    def without_writing(period: str, first: int) -> Any:
+        data = check_period(responses_table(period, first), items_table(), SPEC, period=period).data
+        made = fake_calibrator(data, SPEC, period=period, seed=1)
+        essay = replace(made.groups["essay"], n_responses=made.groups["essay"].n_responses * 0)
+        groups = {"vocabulary": made.groups["vocabulary"]} | ({"essay": essay} if lacking == "answers" else {})
+        return replace(made, groups=groups)
+
+    bank = Bank.create(any_place / "bank", SPEC)
+    with pytest.raises(LinkError, match=r"period 'Q1' cannot be the reference.*'writing'"):
+        bank.add_calibration(without_writing("Q1", 0))
+    assert bank.refresh().period_names == ()
+    add(bank, "Q1")
+    if lacking == "its group":
+        bank.add_calibration(without_writing("Q2", 2))
+        for change in (bank.rereference, bank.retract):
+            with pytest.raises(LinkError, match="period 'Q2' cannot be the reference"):
+                change("Q2" if change == bank.rereference else "Q1")
 
 
 def test_direct_links_are_kept_and_draws_not_read(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,6 +397,17 @@ def test_adding_to_totals_that_fit_reads_no_old_factor(bank: Bank, monkeypatch: 
     assert not [path for path in read if "factors" in path]
     read.clear()
     bank.combine(half_life=2.0)
+    assert {path.split("/")[1].split("-")[0] for path in read if "factors" in path} == {"Q1", "Q2", "Q3"}
+
+
+def test_links_and_sums_of_an_older_algorithm_are_made_again(bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    add(bank, "Q3", 4)
+    assert bank.combine().relinked == ()
+    monkeypatch.setattr(link_periods, "LINKING", link_periods.LINKING + 1)
+    assert bank.combine().relinked == ("Q2", "Q3")
+    read = reads(monkeypatch)
+    monkeypatch.setattr(evidence, "TOTALS", evidence.TOTALS + 1)
+    bank.combine(method="analytic")
     assert {path.split("/")[1].split("-")[0] for path in read if "factors" in path} == {"Q1", "Q2", "Q3"}
 
 

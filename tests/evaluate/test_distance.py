@@ -1,5 +1,6 @@
 """The distance from the pooled fit, split into the links' part and the items'; and what is said of a poor one."""
 
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from pooled_worlds import PERIODS, make_world
 from reported_bank import make_bank
 
+from concal.bank.bank import Bank
 from concal.bank.evaluation import Evaluation
 from concal.evaluate.agreement import agreement
 from concal.evaluate.distance import consensus_at, split_distance
@@ -35,8 +37,10 @@ def test_pooled_links_take_the_examinees_to_where_the_pooled_fit_has_them():
 
 
 @pytest.mark.parametrize("method", ["analytic", "paper"])
-def test_at_its_own_links_a_consensus_is_nearly_itself_and_follows_others(bank, method):
-    stored = bank.consensus(method)
+def test_at_its_own_links_a_consensus_is_nearly_itself_and_follows_others(bank, method, tmp_path):
+    bank = Bank(shutil.copytree(bank.path, tmp_path / "bank"))
+    bank.combine(method=method)
+    stored = bank.consensus()
     same = consensus_at(bank, stored.links, method)
     moved = consensus_at(
         bank, stored.links.with_columns(pl.col("B_mean") + 0.4 * (pl.col("period") != "2026Q1")), method

@@ -1,5 +1,6 @@
 """The pooled benchmark of a bank, with a made-up engine."""
 
+import shutil
 from dataclasses import replace
 
 import polars as pl
@@ -56,12 +57,23 @@ def test_joint_and_analytic_are_compared_unless_others_are_asked_for(bank, monke
     found = evaluate_bank(bank, calibrator=made_up, keep=False)
     assert found.methods == ("joint", "analytic")
     assert set(found.agreement["method"]) == {"joint", "analytic"}
-    asked = evaluate_bank(bank, methods=("paper",), calibrator=made_up, keep=False)
-    assert set(asked.agreement["method"]) == {"paper"}
+    asked = evaluate_bank(bank, methods=("analytic",), calibrator=made_up, keep=False)
+    assert set(asked.agreement["method"]) == {"analytic"}
+
+
+def test_a_bank_of_the_papers_method_is_compared_by_it(bank, tmp_path):
+    """Its links are made by the paper's rule, so the others would not be those of a bank of theirs."""
+    copy = Bank(shutil.copytree(bank.path, tmp_path / "bank"))
+    copy.combine(method="paper")
+    found = evaluate_bank(copy, calibrator=made_up, keep=False)
+    assert found.methods == ("paper",)
+    found = evaluate_bank(copy, methods=("paper", "analytic"), calibrator=made_up, keep=False)
+    assert found.methods == ("paper",)
+    assert any("not compared: method 'analytic'" in text for text in found.warnings)
 
 
 def test_abilities_are_compared_at_the_links_in_force(bank):
-    found = evaluate_bank(bank, methods=("paper",), calibrator=made_up, keep=False)
+    found = evaluate_bank(bank, methods=("analytic",), calibrator=made_up, keep=False)
     row = found.abilities.row(-1, named=True)
     link = bank.consensus().links.filter(period=row["period"], dimension=row["dimension"]).row(0, named=True)
     assert row["sd"] == pytest.approx(link["A_mean"], abs=0.01)

@@ -31,7 +31,10 @@ def evaluate(
     ] = None,
     method: Annotated[
         list[Method] | None,
-        typer.Option("--method", help="Consensus method to compare; may be repeated. Default: joint and analytic."),
+        typer.Option(
+            "--method",
+            help="Consensus method to compare; may be repeated. Default: joint and analytic; paper in a bank of it.",
+        ),
     ] = None,
     name: Annotated[str, typer.Option("--name", help="Under which the bank keeps the evaluation.")] = "pooled",
     max_rhat: Annotated[float, typer.Option("--max-rhat", help="Pairs above it are left out.")] = 1.1,
@@ -54,7 +57,7 @@ def evaluate(
     Example: concal evaluate bank --truth programme/truth
     """
     from concal.bank.bank import Bank
-    from concal.evaluate.pooled import METHODS, evaluate_bank
+    from concal.evaluate.pooled import evaluate_bank
 
     opened = Bank(bank)
     if again:
@@ -65,7 +68,7 @@ def evaluate(
             found = evaluate_bank(
                 opened,
                 truth=known,
-                methods=tuple(dict.fromkeys(m.value for m in method)) if method else METHODS,
+                methods=tuple(dict.fromkeys(m.value for m in method)) if method else None,
                 name=name,
                 max_rhat=max_rhat,
                 seed=seed,

@@ -112,7 +112,7 @@ def evaluate_bank(
     bank: Bank,
     *,
     truth: pl.DataFrame | None = None,
-    methods: Iterable[str] = METHODS,
+    methods: Iterable[str] | None = None,
     name: str = "pooled",
     max_rhat: float = 1.1,
     seed: int | None = None,
@@ -132,8 +132,9 @@ def evaluate_bank(
         With the responses of every period kept.
     truth : polars DataFrame, optional
         item_id, parameter, value (and period): adds recovery and coverage.
-    methods : iterable of str
-        Consensus methods to compare: "joint", "analytic", "paper".
+    methods : iterable of str, optional
+        Consensus methods to compare, at the links of the bank: "joint" and "analytic" (default), or "paper" in a bank
+        with that method.
     name : str
         Under which the evaluation is kept in the bank.
     max_rhat : float
@@ -162,7 +163,8 @@ def evaluate_bank(
         f"pooled fit of {data.n_responses:,} responses of {data.person_ids.len():,} examinees in {len(periods)} periods"
     )
     with reached(cluster, Store.open(bank.path)) as client:  # what may be refused comes before the fit
-        consensuses, failed = _consensuses(bank, methods)
+        own = bank.consensus_spec.method
+        consensuses, failed = _consensuses(bank, methods or (METHODS if own in METHODS else (own,)))
         pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), calibrator or engine(), client)
     calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
     found = []

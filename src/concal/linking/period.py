@@ -34,6 +34,8 @@ from concal.linking.stored import ITEMS_AT_A_TIME
 from concal.spec import LinkingSpec
 
 _CONSENSUS_SEED, _PAIRING_SEED = 20263, 20264
+LINKING = 1
+"""Raised when the same draws and options give another link: a bank then makes its stored links again."""
 
 
 @dataclass(frozen=True)

@@ -100,7 +100,8 @@ class Contents:
         Parameters
         ----------
         method
-            Default: the stored one. Another method is computed from the stored periods.
+            Default: the stored one. Another method is computed from the stored periods at the links there are, so it
+            must be one that takes the same rule for anchors.
         joint
             Also read the joint draws across items, where the method gave them.
         """
@@ -108,10 +109,16 @@ class Contents:
             raise BankError(f"bank {str(self.path)!r} has no period yet; add one with `concal add`")
         if method is None or method == self.consensus_spec.method:
             return read_consensus(self._state, joint=joint)
-        spec, periods = with_consensus(self.spec, {"method": method}).consensus, self._periods
-        return consensus_of(
-            evidence_of(periods, lambda: read_totals(self._state)), spec, items=unanswered_items(periods)
-        )
+        spec, periods = with_consensus(self.spec, {"method": method}), self._periods
+        if spec.linking_in_force != self.spec.linking_in_force:
+            raise BankError(
+                f"method {method!r} drops anchors by the rule purify = {spec.linking_in_force.purify!r}, but the links "
+                f"of this version were made by {self.spec.linking_in_force.purify!r}; link the periods again on a copy "
+                f"of the bank, with combine(method={method!r}) (concal combine COPY --method {method}), or name one "
+                "rule for all methods in bank.toml (linking.purify)"
+            )
+        evidence = evidence_of(periods, lambda: read_totals(self._state))
+        return consensus_of(evidence, spec.consensus, items=unanswered_items(periods))
 
     def calibration(self, period: str, *, draws: bool = True) -> Calibration:
         """Draws of a period on its own metric, with diagnostics; `draws=False` reads everything but items' draws."""
@@ -143,7 +150,7 @@ class Contents:
         """What scores of items are out of, where an item table said so; the newest one counts."""
         found: dict[str, float] = {}
         for name in self.period_names:
-            table = self._periods.listed(name)
+            table = self._periods.listed(name, ["max_score"])
             if "max_score" in table.columns:
                 declared = table.select("item_id", pl.col("max_score").cast(pl.Float64)).drop_nulls()
                 found |= dict(declared.rows())

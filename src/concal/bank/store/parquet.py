@@ -183,6 +183,11 @@ class Part:
         self.meta: dict[str, object] = json.loads(content[_META])
         self.n_row_groups = self._metadata.num_row_groups
 
+    @property
+    def columns(self) -> list[str]:
+        """Names of the file's columns."""
+        return list(self._metadata.schema.to_arrow_schema().names)
+
     def _read_footer(self) -> bytes:
         """Metadata, its length and the magic bytes: what the manifest has a hash of."""
         store, entry = self._store, self._entry

@@ -65,13 +65,16 @@ def _mask(item_ids: tuple[str, ...], by: Adjustment) -> npt.NDArray[np.bool_]:
 
 
 def adjust_table(table: pl.DataFrame, by: Adjustment) -> pl.DataFrame:
-    """A table with item_id, and perhaps n_responses."""
+    """A table of items and their n_responses: of those that do not count none."""
     if by == NOTHING:
         return table
-    if "n_responses" in table.columns:
-        counts = pl.when(pl.col("item_id").is_in(list(by.excluded))).then(0).otherwise(pl.col("n_responses"))
-        table = table.with_columns(counts.cast(pl.Int64).alias("n_responses"))
-    return table.with_columns(pl.col("item_id").replace(dict(by.renamed)))
+    counts = pl.when(pl.col("item_id").is_in(list(by.excluded))).then(0).otherwise(pl.col("n_responses"))
+    return adjust_ids(table.with_columns(counts.cast(pl.Int64).alias("n_responses")), by)
+
+
+def adjust_ids(table: pl.DataFrame, by: Adjustment) -> pl.DataFrame:
+    """A table somebody gave: only its item_id changes, whatever its other columns are called."""
+    return table if by == NOTHING else table.with_columns(pl.col("item_id").replace(dict(by.renamed)))
 
 
 def adjust_data(data: PeriodData, by: Adjustment) -> PeriodData:

@@ -65,7 +65,7 @@ def catalogue(periods: Periods) -> pl.DataFrame:
     """item_id and group of the items of all item tables that no present period has calibrated; newest table first."""
     listed = pl.DataFrame(schema={"item_id": pl.String, "group": pl.String})
     for period in periods:
-        table = periods.listed(period).select("item_id", "group")
+        table = periods.listed(period, ())
         listed = pl.concat([table, listed]).unique("item_id", keep="first", maintain_order=True)
     for period in periods:
         listed = listed.join(periods.calibrated(period).select("item_id"), on="item_id", how="anti")
@@ -95,7 +95,7 @@ def unanswered_items(periods: Periods) -> dict[str, NewItems]:
             continue
         rows: dict[str, np.ndarray[Any, Any]] = {}
         for period in reversed(list(periods)):
-            table = periods.listed(period).filter(pl.col("group") == name)
+            table = periods.listed(period, parse_formula(state["formula"]).columns).filter(pl.col("group") == name)
             coded = _design_rows(table.join(left, on="item_id", how="semi"), name, state)
             rows |= coded
             left = left.filter(~pl.col("item_id").is_in(list(coded)))

@@ -127,7 +127,7 @@ def _refuse_id(periods: Periods, head: Snapshot, new_id: str) -> None:
     taken = any(
         new_id in set(table["item_id"].to_list())
         for name in periods
-        for table in (periods.calibrated(name), periods.listed(name))
+        for table in (periods.calibrated(name), periods.listed(name, ()))
     )
     if taken or any(new_id in (a.new_id, a.item) for a in head.acts):
         raise BankError(f"the id {new_id!r} is taken; give another (--new-id)")

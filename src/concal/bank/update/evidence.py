@@ -10,7 +10,7 @@ from concal.bank.store.manifest import Snapshot
 from concal.bank.tables.results import read_totals
 from concal.bank.update.periods import Periods, hash_of
 from concal.calibration.result import Calibration
-from concal.consensus.analytic.totals import Totals, add_period, no_totals
+from concal.consensus.analytic.totals import TOTALS, Totals, add_period, no_totals
 from concal.consensus.combine import Evidence
 from concal.linking.result import Link
 
@@ -36,7 +36,7 @@ def sum_totals(periods: Periods, reference: str, half_life: float | None) -> Tot
 def totals_key(periods: Periods, reference: str, half_life: float | None) -> str:
     """Hash of everything that goes into the totals."""
     parts = [(name, periods.content_key(name), entry.link["links"].sha256) for name, entry in periods.entries.items()]
-    return hash_of(parts, reference, half_life)
+    return hash_of(TOTALS, parts, reference, half_life)
 
 
 def next_totals(periods: Periods, reference: str, half_life: float | None, head: Snapshot) -> Totals:

@@ -19,11 +19,12 @@ from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import write_link
 from concal.bank.update.evidence import evidence_of, sum_totals
 from concal.bank.update.periods import Periods, hash_of
+from concal.consensus.analytic.totals import TOTALS
 from concal.consensus.combine import consensus_of
 from concal.consensus.result import GroupConsensus
-from concal.errors import LinkError
+from concal.errors import LinkError, first_few
 from concal.linking.anchors import Source
-from concal.linking.period import link_sources
+from concal.linking.period import LINKING, link_sources
 from concal.linking.result import Link, identity_link
 from concal.spec import Spec
 
@@ -97,6 +98,13 @@ class _Linker:
         return self._answered[name]
 
     def put_reference(self) -> None:
+        """The period that sets the metric; refused where nothing could be linked to it in some dimension."""
+        if lacking := [d for d in self.spec.bank.dimensions if not self.answered(self.reference).get(d)]:
+            raise LinkError(
+                f"period {self.reference!r} cannot be the reference: no item of {first_few(lacking)} was answered in "
+                "it, so no other period could be linked there; begin with a period that measures every dimension, or "
+                "make such a one the reference (concal rereference)"
+            )
         entry, key = self.periods.entries[self.reference], hash_of("reference", self.reference)
         if entry.link_key == key:
             self.entries[self.reference] = entry
@@ -108,7 +116,7 @@ class _Linker:
         """Link one period, unless the link it has was made from the same."""
         entry, direct, so_far = self.periods.entries[name], self._direct_key(name), self.done
         before = [(n, so_far.content_key(n), e.link_key) for n, e in so_far.entries.items()]
-        through = hash_of(direct, self.spec.consensus.half_life, before)
+        through = hash_of(direct, TOTALS, self.spec.consensus.half_life, before)
         if entry.link_key in (direct, through):
             self.entries[name] = entry
             return
@@ -140,7 +148,7 @@ class _Linker:
 def direct_key(periods: Periods, name: str, reference: str, spec: Spec) -> str:
     """Of a link that depends on the period and the reference alone."""
     linking = spec.linking_in_force.model_dump_json()
-    return hash_of(name, *(periods.content_key(n) for n in (name, reference)), reference, linking)
+    return hash_of(LINKING, name, *(periods.content_key(n) for n in (name, reference)), reference, linking)
 
 
 def is_direct(link: Link, min_anchors: int) -> bool:

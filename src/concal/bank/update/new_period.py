@@ -28,11 +28,10 @@ from concal.data.items import read_items
 from concal.data.period import PeriodData
 from concal.data.read import Table
 from concal.errors import DataError, SpecError, counted, first_few
-from concal.formula import parse_formula
 from concal.names import check_safe_name
 from concal.spec import CalibrationSpec, Spec
 
-_PLAIN = (pl.String, pl.Boolean)
+_UNREAD = (pl.Binary, pl.Object, pl.Null)
 
 
 @dataclass(frozen=True)
@@ -149,7 +148,7 @@ def new_period(
     calibration = read_calibration(reader, draws=False)
     writer = shelf.start("period")
     writer.frame("answered", _answered_items(calibration, spec))
-    writer.frame("items", _listed_items(calibration, spec, states, items))
+    writer.frame("items", _listed_items(calibration, spec, items))
     writer.json("coding", used_coding(states, {name: g.features for name, g in calibration.groups.items()}))
     writer.text("spec", "spec.toml", spec_bytes(spec))
     if persons is not None:
@@ -211,19 +210,20 @@ def _converged_items(calibration: Calibration, spec: Spec) -> npt.NDArray[np.boo
     return np.concatenate([good_items(group, spec.calibration) for group in calibration.groups.values()])
 
 
-def _listed_items(calibration: Calibration, spec: Spec, states: Mapping[str, Any], items: Table | None) -> pl.DataFrame:
-    """Items of the item table with what their scores are out of and the columns the formulas read.
+def _listed_items(calibration: Calibration, spec: Spec, items: Table | None) -> pl.DataFrame:
+    """The item table, whole: which of its columns a formula reads may change when the period is long in the bank.
 
-    Those of the spec and those the period was calibrated under, which of an imported period may be others. Without a
-    table, the calibrated items.
+    Left out are columns that no formula can read (lists, bytes, nothing but empty cells). Without a table, the
+    calibrated items.
     """
     if items is None:
         return _answered_items(calibration, spec).select("item_id", "group")
     found = Findings("items")
     table = read_items(items, spec, found)
     found.stop_if_bad()
-    formulas = {group.features for group in spec.groups.values()} | {s["formula"] for s in states.values() if s}
-    named = {name for formula in formulas for name in parse_formula(formula).columns} | {"max_score"}
-    table = table.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
-    kept = [c for c, kind in table.schema.items() if c in named and (kind in _PLAIN or kind.is_numeric())]
-    return table.select("item_id", "group", *(c for c in kept if c not in ("item_id", "group")))
+    table = table.select(name for name, kind in table.schema.items() if not kind.is_nested() and kind not in _UNREAD)
+    wide = pl.col([name for name, kind in table.schema.items() if kind.is_integer() and str(kind).endswith("128")])
+    table = table.with_columns(
+        pl.col(pl.Categorical, pl.Enum).cast(pl.String), wide.cast(pl.Float64)
+    )  # no file has them
+    return table.select("item_id", "group", pl.exclude("item_id", "group"))

@@ -20,7 +20,14 @@ from concal.bank.tables.fit import read_fit
 from concal.bank.tables.responses import read_period_data
 from concal.bank.tables.results import read_factors, read_link
 from concal.bank.update.acts import NOTHING, Acts, Adjustment
-from concal.bank.update.adjust import adjust_calibration, adjust_data, adjust_factors, adjust_fit, adjust_table
+from concal.bank.update.adjust import (
+    adjust_calibration,
+    adjust_data,
+    adjust_factors,
+    adjust_fit,
+    adjust_ids,
+    adjust_table,
+)
 from concal.calibration.fit.period_fit import PeriodFit
 from concal.calibration.result import Calibration
 from concal.consensus.combine import place
@@ -147,9 +154,13 @@ class Periods:
         table = self.calibrated(period)
         return (table.filter(~pl.col("converged")) if info.get("converged", True) else table)["item_id"].to_list()
 
-    def listed(self, period: str) -> pl.DataFrame:
-        """The item table it came with: item_id, group and the features its formulas read."""
-        return adjust_table(self.reader(period).frame("items"), self.adjustment(period))
+    def listed(self, period: str, columns: Iterable[str] | None = None) -> pl.DataFrame:
+        """The item table it came with: item_id, group and all its columns, or those of `columns` that it has."""
+        reader = self.reader(period)
+        if columns is not None:
+            wanted = {"item_id", "group", *columns}
+            columns = [name for name in reader.part("items").columns if name in wanted]
+        return adjust_ids(reader.frame("items", columns), self.adjustment(period))
 
     def answered(self, period: str) -> dict[str, list[str]]:
         """Items with responses that count, by dimension."""

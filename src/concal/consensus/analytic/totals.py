@@ -30,7 +30,8 @@ from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 
-
+TOTALS = 1
+"""Raised when the same factors and links give other sums: a bank then sums its periods again."""
 FORGOTTEN = 1e-100  # weight of periods long past, beside which any response counts
 
 
