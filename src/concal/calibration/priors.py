@@ -74,6 +74,12 @@ def beta_moments(features: Array, typical: PopulationPrior) -> tuple[Array, Arra
     return mean, np.asarray(np.kron(features, np.diag(unit.precision)), dtype=np.float64)
 
 
+def sigma_given_mixing(sd_mixing: Array) -> tuple[float, Array]:
+    """Degrees of freedom and scale matrices (..., p, p) of Sigma's inverse Wishart given a (..., p)."""
+    p = sd_mixing.shape[-1]
+    return NU + p - 1.0, 2.0 * NU * np.eye(p) / sd_mixing[..., None]
+
+
 def log_sigma_power(log_det: npt.ArrayLike, p: int) -> Array:
     """The power of |Sigma| in its prior, given a or not."""
     return np.asarray(-0.5 * (NU + 2 * p) * np.asarray(log_det))
@@ -118,10 +124,9 @@ def draw_sigma(scale: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """Sigma (p, p) and its mixing variables a (p,)."""
     from scipy import stats
 
-    p = scale.size
-    inverse_a = rng.gamma(0.5, scale**2)
-    sigma = stats.invwishart.rvs(df=NU + p - 1, scale=2.0 * NU * np.diag(inverse_a), random_state=rng)
-    return np.atleast_2d(sigma), 1.0 / inverse_a
+    a = 1.0 / rng.gamma(0.5, scale**2)
+    df, rates = sigma_given_mixing(a)
+    return np.atleast_2d(stats.invwishart.rvs(df=df, scale=rates, random_state=rng)), a
 
 
 def unit_power(k: int, p: int) -> float:

@@ -14,7 +14,7 @@ from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import by_lane, lanes_last
 from concal.calibration.moves.correlation import walk_correlation
 from concal.calibration.moves.units import AbilitySums
-from concal.calibration.priors import NU, BetaPrior
+from concal.calibration.priors import BetaPrior, sigma_given_mixing
 from concal.calibration.standardise import Standardisation
 from concal.calibration.state import GroupState, State, pinned
 
@@ -64,8 +64,8 @@ def draw_sigma(g: GroupLayout, s: GroupState, rng: np.random.Generator) -> None:
 def sigma_given_items(g: GroupLayout, s: GroupState) -> tuple[float, Array]:
     """Degrees of freedom and scales (LANES, q, q) of Sigma's conditional, over the items' own coordinates."""
     residual = by_lane((s.xi - s.mean)[:, g.free])
-    psi = np.swapaxes(residual, 1, 2) @ residual + 2.0 * NU * _diagonal(1.0 / s.sd_mixing[g.free].T)
-    return NU + g.free.size - 1.0 + g.n_items, psi
+    df, rates = sigma_given_mixing(s.sd_mixing[g.free].T)
+    return df + g.n_items, np.swapaxes(residual, 1, 2) @ residual + rates
 
 
 def among(g: GroupLayout, block: Array) -> Array:
@@ -126,7 +126,3 @@ def inverse_wishart(df: float, psi: Array, rng: np.random.Generator) -> Array:
     factor = np.swapaxes(np.linalg.solve(A, np.swapaxes(np.linalg.cholesky(psi), 1, 2)), 1, 2)
     drawn: Array = factor @ np.swapaxes(factor, 1, 2)
     return drawn
-
-
-def _diagonal(values: Array) -> Array:
-    return values[:, :, None] * np.eye(values.shape[1])

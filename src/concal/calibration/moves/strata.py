@@ -27,7 +27,7 @@ from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout
 from concal.calibration.matrices import by_lane, inverse
 from concal.calibration.moves.population import among, draw_beta, draw_sigma, inverse_wishart, regress
-from concal.calibration.priors import NU, mixing_rate, mixing_shape
+from concal.calibration.priors import mixing_rate, mixing_shape, sigma_given_mixing
 from concal.calibration.state import GroupState
 
 Array = npt.NDArray[np.float64]
@@ -104,7 +104,8 @@ def draw_mixing(family: Family, states: Sequence[GroupState], rng: np.random.Gen
 
 def unit_rate(family: Family, states: Sequence[GroupState]) -> Array:
     """Minus the coefficient of s^-2 in the log density under d -> s d: what the half-t prior says of d's spread."""
-    return np.asarray(NU / states[0].sd_mixing[0] * shared_information(family, states)[:, 0, 0])
+    rates = sigma_given_mixing(states[0].sd_mixing[:1].T)[1]
+    return np.asarray(0.5 * (rates * shared_information(family, states)[:, :1, :1])[:, 0, 0])
 
 
 def _draw_betas(family: Family, states: Sequence[GroupState], tau: float, rng: np.random.Generator) -> None:
@@ -156,10 +157,10 @@ def _draw_sigmas(family: Family, states: Sequence[GroupState], rng: np.random.Ge
     """S of all items, (G, S_K) of every stratum."""
     head = family.head
     n_head, n = head.size, sum(g.n_items for g in family.groups)
-    prior = 2.0 * NU * _diagonal(1.0 / states[0].sd_mixing[head].T)
+    df, prior = sigma_given_mixing(states[0].sd_mixing[head].T)
     residuals = [by_lane(s.xi - s.mean) for s in states]
     scatter = sum((np.swapaxes(r[:, :, head], 1, 2) @ r[:, :, head] for r in residuals), prior)
-    S = inverse_wishart(NU + n_head - 1.0 + n, scatter, rng)
+    S = inverse_wishart(df + n, scatter, rng)
     for g, s, r in zip(family.groups, states, residuals, strict=True):
         at = g.free[g.free >= HEAD]
         block = np.zeros((LANES, g.free.size, g.free.size))
@@ -174,17 +175,13 @@ def _draw_sigmas(family: Family, states: Sequence[GroupState], rng: np.random.Ge
 
 def _draw_steps(h: Array, e: Array, prior: Array, mixing: Array, rng: np.random.Generator) -> tuple[Array, Array]:
     """G and S_K given the residuals of d and log a (LANES, items, h) and of the steps (LANES, items, q)."""
-    n, n_head, q = h.shape[1], h.shape[2], e.shape[2]
+    (n, n_head), q, (df, rates) = h.shape[1:], e.shape[2], sigma_given_mixing(mixing)
     M = np.swapaxes(h, 1, 2) @ h + prior
     cross = np.swapaxes(e, 1, 2) @ h
     centre = np.swapaxes(np.linalg.solve(M, np.swapaxes(cross, 1, 2)), 1, 2)
     left = np.swapaxes(e, 1, 2) @ e - centre @ np.swapaxes(cross, 1, 2)
     left = 0.5 * (left + np.swapaxes(left, 1, 2))
-    sigma = inverse_wishart(NU + n_head + q - 1.0 + n, left + 2.0 * NU * _diagonal(1.0 / mixing), rng)
+    sigma = inverse_wishart(df + n_head + n, left + rates, rng)
     noise = np.linalg.cholesky(sigma) @ rng.standard_normal((LANES, q, n_head))
     # M = C C': rows of noise C^-1 have covariance M^-1
     return centre + noise @ np.linalg.inv(np.linalg.cholesky(M)), sigma
-
-
-def _diagonal(values: Array) -> Array:
-    return values[:, :, None] * np.eye(values.shape[1])
