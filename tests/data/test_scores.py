@@ -89,22 +89,22 @@ def test_refusals_name_the_remedy(model, options, table, given, message):
         ([0.2, 0.5], 'no score of exactly 0 or 1: the cut points rest on their priors, model = "beta" would do'),
         (
             [0.0] * 10 + [0.5],
-            "no score of exactly 1: its cut point is held by its prior, which 10 let go",
+            "no score of exactly 1: its cut point is held by its prior until there are 10",
         ),
         ([0.0] * 10 + [0.5] + [1.0] * 10, None),
         (
             [0.0] * 2 + [0.5] + [1.0] * 10,
-            "only 2 scores of exactly 0: its cut point is held by its prior, which 10 let go",
+            "only 2 scores of exactly 0: its cut point is held by its prior until there are 10",
         ),
         (
             [0.0] * 9 + [0.5] + [1.0],
-            "only 9 scores of exactly 0 and 1 score of exactly 1: their cut points are held by their priors, which 10 "
-            "let go",
+            "only 9 scores of exactly 0 and 1 score of exactly 1: their cut points are held by their priors until "
+            "there are 10",
         ),
         (
             [0.5] + [1.0] * 3,
-            "no score of exactly 0 and 3 scores of exactly 1: their cut points are held by their priors, which 10 "
-            "let go",
+            "no score of exactly 0 and 3 scores of exactly 1: their cut points are held by their priors until "
+            "there are 10",
         ),
     ],
 )

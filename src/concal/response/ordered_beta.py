@@ -110,7 +110,7 @@ class OrderedBeta(ResponseModel):
         said = " and ".join(f"{counted(n, 'score') if n else 'no score'} of exactly {end}" for end, n in counts.items())
         cut = "its cut point is held by its prior" if len(counts) == 1 else "their cut points are held by their priors"
         only = "" if said.startswith("no") else "only "
-        return (f"{only}{said}: {cut}, which {max(n_items, FEW_ENDS)} let go",)
+        return (f"{only}{said}: {cut} until there are {max(n_items, FEW_ENDS)}",)
 
     def encode_score(self, score: Array) -> Array:
         """The logit of the score; -10,000 for 0 and 10,000 for 1."""
