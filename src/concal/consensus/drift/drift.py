@@ -206,12 +206,10 @@ def _sizes(
     after = before + step
     after[:, 1] = np.maximum(after[:, 1], LEAST_SLOPE * before[:, 1])
     xi, moved_xi = metric.xi_of(before), metric.xi_of(after)
-    K = np.zeros((at.size, 2, mean.shape[1]))  # d (d, log a) / d phi
-    a = before[:, 1]
-    K[:, 0, 0], K[:, 0, 1], K[:, 1, 1] = -1.0 / a, before[:, 0] / a**2, 1.0 / a
+    K = metric.slopes_of_xi(before)[:, :2]  # d (d, log a) / d phi
     sd = np.sqrt(np.maximum(np.diagonal(K @ G @ spread @ G @ np.swapaxes(K, 1, 2), axis1=1, axis2=2), 0.0))
     level, size = score_change(known.model, xi, moved_xi, found.A[at], found.B[at])
-    out = leave_out(Q, score, spread, a, found.period[at])
+    out = leave_out(Q, score, spread, before[:, 1], found.period[at])
     n = at.size
     return pl.DataFrame(
         {
