@@ -141,6 +141,19 @@ def test_patterns_are_the_derivatives_at_no_change(seed, p):
         np.testing.assert_allclose(by_phi[:, :, k], slopes, rtol=1e-5, atol=1e-5)
 
 
+@many
+@given(seed=seeds, p=st.integers(2, 5))
+def test_slopes_of_xi_are_its_derivatives(seed, p):
+    rng, step = np.random.default_rng(seed), 1e-6
+    phi = metric.phi_of(rng.normal(size=(3, p)))
+    K = metric.slopes_of_xi(phi)
+    for k, h in enumerate(np.eye(p) * step):
+        np.testing.assert_allclose(K[:, :, k], (metric.xi_of(phi + h) - metric.xi_of(phi - h)) / (2 * step), rtol=1e-3)
+    # with log a, at the intercept there is: d phi = (0, a, 0)
+    by_slope = metric.slope_pattern(metric.xi_of(phi)[:, 0], p)
+    np.testing.assert_allclose(by_slope, K[:, :, 1] * phi[:, 1:2], atol=1e-9)
+
+
 # the population model
 
 
@@ -151,6 +164,10 @@ def test_population(seed, log_A, B, p, F):
     X = np.column_stack([np.ones(6), rng.normal(size=(6, F - 1))])
     beta, (D, t) = rng.normal(size=(F, p)), D_and_t(A, B, p)
     np.testing.assert_allclose(X @ metric.move_beta(beta, A, B), X @ beta @ D + t, atol=1e-10)
+    step = 1e-6
+    for k, (by_log_A, by_B) in enumerate(np.eye(2) * step):
+        far, near = (metric.move_beta(beta, np.exp(sign * by_log_A), sign * by_B) for sign in (1, -1))
+        np.testing.assert_allclose(metric.beta_patterns(beta)[:, k], ((far - near) / (2 * step)).ravel(), atol=1e-6)
     # the covariance of the coefficients, by moving many of them
     V = covariances(rng, p=F * p)
     draws = rng.multivariate_normal(np.zeros(F * p), V, size=50)
@@ -201,3 +218,23 @@ def test_links_compose_and_invert(seed):
     nothing = metric.compose(inner, metric.invert(inner))
     np.testing.assert_allclose(nothing.A, 1.0)
     np.testing.assert_allclose(nothing.B, 0.0, atol=1e-12)
+
+
+def test_an_ability_and_its_link_are_both_uncertain():
+    """By drawing both: theta ~ N(m, s^2) independent of (log A, B), which vary together."""
+    rng, n = np.random.default_rng(5), 400_000
+    log_A, B = rng.multivariate_normal([0.1, -0.3], [[0.04, 0.02], [0.02, 0.09]], n).T
+    A, m, s = np.exp(log_A), np.array([-2.0, 0.0, 1.5]), np.array([0.3, 0.6, 0.1])
+    mean, measured, linked = metric.move_uncertain(m, s, metric.link_moments(A, B))
+    drawn = A[:, None] * (m + s * rng.normal(size=(n, 3))) + B[:, None]
+    np.testing.assert_allclose(mean, drawn.mean(axis=0), atol=0.01)
+    np.testing.assert_allclose(np.hypot(measured, linked), drawn.std(axis=0), rtol=0.01)
+    np.testing.assert_allclose(linked, (A[:, None] * m + B[:, None]).std(axis=0), rtol=1e-9)
+    known = metric.LinkMoments(*(np.array(v) for v in (2.0, 1.0, 0.0, 0.0, 0.0)))
+    for found, want in zip(metric.move_uncertain(m, s, known), (2 * m + 1, 2 * s, 0 * s), strict=True):
+        np.testing.assert_allclose(found, want)
+
+
+def test_the_shift_takes_a_point_where_it_shall_be():
+    B = metric.shift_to(0.7, 1.3, -0.4)
+    assert metric.move_theta(-0.4, 1.3, B) == pytest.approx(0.7)

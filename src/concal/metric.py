@@ -72,6 +72,22 @@ def xi_of(phi: npt.ArrayLike) -> Array:
     return xi
 
 
+def slopes_of_xi(phi: Array) -> Array:
+    """K = d xi / d phi at phi (items, p), (items, p, p): d = -c / a, log a = log a."""
+    n, p = phi.shape
+    K = np.broadcast_to(np.eye(p), (n, p, p)).copy()
+    c, a = phi[:, 0], phi[:, 1]
+    K[:, 0, 0], K[:, 0, 1], K[:, 1, 1] = -1.0 / a, c / a**2, 1.0 / a
+    return K
+
+
+def slope_pattern(location: Array, p: int) -> Array:
+    """How xi moves with log a while the intercept stays, (items, p): d = -c / a falls by d; locations (items,)."""
+    out = np.zeros((location.shape[0], p))
+    out[:, 0], out[:, 1] = -location, 1.0
+    return out
+
+
 def gradient_in_phi(gradient: Array, xi: Array) -> Array:
     """Gradients in xi (..., p) as gradients in phi, at items xi: d = -c / a, log a = log a."""
     a, d = np.exp(xi[..., 1]), xi[..., 0]
@@ -146,6 +162,18 @@ def move_beta(beta: Array, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
     return moved
 
 
+def beta_patterns(beta: Array) -> Array:
+    """How coefficients (features, p) move with a small change of metric, feature-major: (features * p, 2).
+
+    d beta / d(log A, B) at (1, 0): what `location_patterns` is for items.
+    """
+    out = np.zeros((*beta.shape, 2))
+    out[:, 0, 0] = beta[:, 0]
+    out[0, 1, 0] = -1.0
+    out[0, 0, 1] = 1.0
+    return out.reshape(-1, 2)
+
+
 def move_beta_covariance(V: Array, A: float, p: int) -> Array:
     """Covariance of the coefficients (features * p, same), feature-major: every d coefficient is scaled by A."""
     scale = np.ones(V.shape[0])
@@ -178,6 +206,32 @@ def own_theta(theta_ref: npt.ArrayLike, A: npt.ArrayLike, B: npt.ArrayLike) -> A
     return np.asarray((np.asarray(theta_ref) - np.asarray(B)) / np.asarray(A))
 
 
+class LinkMoments(NamedTuple):
+    """Means, variances and the covariance of A and B, what is not known of a link; arrays of one shape."""
+
+    A: Array
+    B: Array
+    variance_A: Array
+    variance_B: Array
+    covariance: Array
+
+
+def link_moments(A: Array, B: Array) -> LinkMoments:
+    """Moments of a link's draws, along the first axis."""
+    a, b = A.mean(axis=0), B.mean(axis=0)
+    return LinkMoments(a, b, A.var(axis=0), B.var(axis=0), ((A - a) * (B - b)).mean(axis=0))
+
+
+def move_uncertain(mean: Array, sd: Array, link: LinkMoments) -> tuple[Array, Array, Array]:
+    r"""Posterior mean of an ability N(m, s^2) that does not depend on its link, and its SDs from measuring and linking.
+
+    .. math:: E = \bar A m + \bar B, \qquad Var(A\theta + B) = E[A^2] s^2 + Var(A m + B)
+    """
+    measured = (link.A**2 + link.variance_A) * sd**2
+    linked = link.variance_A * mean**2 + 2.0 * link.covariance * mean + link.variance_B
+    return move_theta(mean, link.A, link.B), np.sqrt(measured), np.sqrt(np.maximum(linked, 0.0))
+
+
 # links themselves
 
 
@@ -186,6 +240,11 @@ class Constants(NamedTuple):
 
     A: Array
     B: Array
+
+
+def shift_to(there: npt.ArrayLike, A: npt.ArrayLike, own: npt.ArrayLike) -> Array:
+    """B = there - A own: the shift that takes the point `own` to `there`."""
+    return np.asarray(np.asarray(there) - np.asarray(A) * np.asarray(own))
 
 
 def compose(outer: Constants, inner: Constants) -> Constants:

@@ -16,6 +16,7 @@ from concal.bank.store.parquet import read_table
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.store.upkeep import check_file
+from concal.bank.tables.abilities import ability_table
 from concal.bank.tables.calibration import read_calibration, read_item_draws, write_calibration
 from concal.bank.tables.results import (
     read_consensus,
@@ -32,6 +33,7 @@ from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.combine import place
 from concal.consensus.factors.make import make_factors
+from concal.consensus.result import Consensus
 from concal.data.check import check_period
 from concal.errors import BankError
 from concal.linking.result import Link, identity_link
@@ -190,3 +192,23 @@ def test_page_checksums_are_written_for_other_readers(writer: FolderWriter, tmp_
     (tmp_path / "bad.parquet").write_bytes(bytes(data))
     with pytest.raises(OSError, match="CRC"):
         pq.read_table(tmp_path / "bad.parquet", page_checksum_verification=True)
+
+
+def test_how_a_and_b_vary_together_is_what_the_method_in_force_found() -> None:
+    """The joint method has draws of its links; others have those of the period's own link."""
+    rng, n = np.random.default_rng(3), 400
+    calibration = calibrated("Q1")
+    k = len(calibration.dimensions)
+    log_A = 0.1 * rng.normal(size=(n, k))
+    link = replace(identity_link("Q0", calibration.dimensions, n), period="Q1", A=np.exp(log_A), B=0.2 * log_A / 0.1)
+    rows = [{"period": "Q1", "dimension": d, "A_mean": 1.0, "A_sd": 0.1, "B_mean": 0.5, "B_sd": 0.2} for d in
+            calibration.dimensions]  # fmt: skip
+    pairwise = Consensus("analytic", "Q0", calibration.dimensions, ("Q0", "Q1"), {}, links=pl.DataFrame(rows))
+    against = np.stack([log_A, -0.2 * log_A / 0.1], axis=-1)
+    joint = replace(pairwise, method="joint", joint_links=np.stack([np.zeros_like(against), against], axis=1))
+    assert calibration.abilities is not None
+    mean = calibration.abilities.mean.T.ravel()
+    for consensus, sign in ((pairwise, 1.0), (joint, -1.0)):
+        table = ability_table(calibration, link, consensus)
+        np.testing.assert_allclose(table["sd_link"], np.abs(0.1 * mean + sign * 0.2), atol=0.02)
+        np.testing.assert_allclose(table["theta"], mean + 0.5)

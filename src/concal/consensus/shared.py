@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from concal import metric
 from concal.calibration.state import PINNED
 from concal.response import ResponseModel
 
@@ -20,13 +21,12 @@ def with_group_values(
     model: ResponseModel, mean: Array, covariance: Array, values: Array, variances: Array
 ) -> tuple[Array, Array]:
     """Items' means (n, p) and covariances (n, p, p) with the group's coordinates, `values` and `variances` (p,)."""
-    mean, covariance = mean.copy(), covariance.copy()
+    mean, covariance, p = mean.copy(), covariance.copy(), mean.shape[1]
     for c in model.shared:
         mean[:, c] = values[c]
         covariance[:, c, :] = covariance[:, :, c] = 0.0
     for c in model.shared:
-        pattern = np.zeros_like(mean)
-        pattern[:, 0], pattern[:, c] = -mean[:, 0] if c == 1 else 0.0, 1.0
+        pattern = metric.slope_pattern(mean[:, 0], p) if c == 1 else np.eye(p)[[c]]
         covariance += variances[c] * pattern[:, :, None] * pattern[:, None, :]
         covariance[:, c, c] += PINNED  # never singular
     return mean, covariance

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal import metric
 from concal.calibration.result import Calibration
 from concal.errors import DataError, first_few
 
@@ -42,7 +43,7 @@ def pooled_links(
             if dimension in pooled.dimensions:
                 q = pooled.dimensions.index(dimension)
                 A = float(sd[m, q] / s_own[k])
-                B = float(mean[m, q] - A * m_own[k])
+                B = float(metric.shift_to(mean[m, q], A, m_own[k]))
                 rows.append({"period": period, "dimension": dimension, "A_mean": A, "B_mean": B})
     return pl.DataFrame(rows)
 

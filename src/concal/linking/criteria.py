@@ -22,6 +22,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from concal import metric
 from concal.errors import LinkError
 from concal.linking import kernels
 from concal.response import ResponseModel
@@ -176,7 +177,7 @@ def moment_link(method: str, blocks: Sequence[Block]) -> tuple[Array, Array]:
         A = np.sqrt(mean(lambda b: (b.ref_at(0) - mean_ref[:, None]) ** 2) / spread)
     else:
         raise LinkError(f"unknown linking method {method!r}; known: {', '.join(CURVE_METHODS + MOMENT_METHODS)}")
-    return A, mean_ref - A * mean_foc
+    return A, metric.shift_to(mean_ref, A, mean_foc)
 
 
 def chain_to_link(sums: Array, w: Array, A: Array, v: Array, side: str) -> tuple[Array, Array, Array]:

@@ -147,4 +147,4 @@ def paper_rule(candidates: Candidates, d_ref: Array, d_foc: Array, spec: Linking
 def _mean_sigma_residuals(d_ref: Array, d_foc: Array) -> Array:
     """d_ref - (A d + B) with the constants that make means and SDs of the locations agree."""
     A = d_ref.std() / d_foc.std()
-    return np.asarray(d_ref - metric.move_theta(d_foc, A, d_ref.mean() - A * d_foc.mean()))
+    return np.asarray(d_ref - metric.move_theta(d_foc, A, metric.shift_to(d_ref.mean(), A, d_foc.mean())))

@@ -54,20 +54,14 @@ class LinkedAbilities:
 
 
 def linked_abilities(abilities: Abilities, link: Link) -> LinkedAbilities:
-    r"""Abilities on the reference metric.
+    """Abilities on the reference metric.
 
-    A period keeps each examinee's mean m and SD s, not the draws, so the examinee's ability is taken as independent of
-    the link: mean :math:`\bar A m + \bar B`, variance :math:`E[A^2]s^2 + Var(A)m^2 + 2Cov(A, B)m + Var(B)`.
+    A period keeps each examinee's mean and SD, not the draws, so the examinee's ability is taken as independent of the
+    link (`concal.metric.move_uncertain`).
     """
     draw_mean = abilities.draw_mean.reshape(-1, abilities.draw_mean.shape[-1])
     draw_sd = abilities.draw_sd.reshape(-1, abilities.draw_sd.shape[-1])
     draws = used_draws(link, draw_mean.shape[0])
-    A, B = link.A, link.B
-    a, b = A.mean(axis=0), B.mean(axis=0)
-    cov = ((A - a) * (B - b)).mean(axis=0)
-    m = abilities.mean
-    variance = (A**2).mean(axis=0) * abilities.sd**2 + A.var(axis=0) * m**2 + 2.0 * cov * m + B.var(axis=0)
-    sd = np.sqrt(np.maximum(variance, 0.0))
-    return LinkedAbilities(
-        metric.move_theta(m, a, b), sd, *metric.move_abilities(draw_mean[draws], draw_sd[draws], A, B)
-    )
+    mean, measured, linked = metric.move_uncertain(abilities.mean, abilities.sd, metric.link_moments(link.A, link.B))
+    moved = metric.move_abilities(draw_mean[draws], draw_sd[draws], link.A, link.B)
+    return LinkedAbilities(mean, np.hypot(measured, linked), *moved)

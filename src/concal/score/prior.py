@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from concal import metric
 from concal.errors import DataError, counted, first_few
 from concal.spec import nearest
 
@@ -99,11 +100,15 @@ class Abilities:
         own_mean, own_sd = (np.stack([getattr(p, name) for p in populations]) for name in ("mean", "sd"))
         periods, groups = tuple(p.period for p in populations), tuple(p.group for p in populations)
         persons = np.array([p.persons for p in populations], np.float64)
-        whole = periods, groups, persons, A * own_mean + B, _scaled(correlation, A * own_sd)
+
+        def placed(A: Array, B: Array) -> tuple[Array, Array]:
+            mean, sd = metric.move_abilities(own_mean, own_sd, A, B)
+            return mean, _scaled(correlation, sd)
+
         if links is None:
-            return cls(*whole)
-        scale = np.exp(links[..., 0])
-        return cls(*whole, scale * own_mean + links[..., 1], _scaled(correlation, scale * own_sd), links)
+            return cls(periods, groups, persons, *placed(A, B))
+        drawn = placed(np.exp(links[..., 0]), links[..., 1])
+        return cls(periods, groups, persons, *placed(A, B), *drawn, links)
 
     def those_named(self, name: str) -> npt.NDArray[np.bool_]:
         """Populations of a period, or of a group of examinees in whichever periods have it, or "all"."""

@@ -5,13 +5,12 @@ import pytest
 
 from concal import metric
 from concal.consensus.factors.by_parts import counting_draws, in_phi, solve_by_parts
-from concal.consensus.factors.gaussians import slopes_of_xi
 
 
 def equations_of_one_item(phi, g, mean, moved, weights):
     """The weighted equations written down term by term, draw by draw; returns E l and Q."""
     p, draws = phi.shape
-    to_xi = np.linalg.inv(slopes_of_xi(mean[None])[0]).T
+    to_xi = np.linalg.inv(metric.slopes_of_xi(mean[None])[0]).T
     left, right = np.zeros(((1 + p) * p, p + p * p)), np.zeros((1 + p) * p)
     for s in range(draws):
         W = weights[s] @ to_xi / draws
@@ -79,7 +78,7 @@ def test_draws_in_which_an_item_has_no_freedom_do_not_decide():
     rng = np.random.default_rng(2)
     n, p, draws = 20, 3, 1000
     mean = np.tile([0.0, 1.0, 0.5], (n, 1))
-    K = slopes_of_xi(mean)[0]
+    K = metric.slopes_of_xi(mean)[0]
     Q = np.array([[8.0, 1.0, 1.0], [1.0, 12.0, -1.0], [1.0, -1.0, 9.0]])
     centre = mean + 0.2 * rng.normal(size=(n, p))  # of the likelihood
     spread = np.exp(rng.uniform(np.log(1e-3), np.log(0.55), draws))
@@ -106,10 +105,3 @@ def test_draws_in_which_an_item_has_no_freedom_do_not_decide():
     np.testing.assert_allclose(np.median(np.diagonal(found, axis1=1, axis2=2), axis=0), np.diag(Q), rtol=0.2)
     plain, _ = off(np.eye(p)[None].repeat(draws, axis=0))
     assert plain[2] > 5.0 * weighted[2]
-
-
-def test_slopes_of_xi_are_those_of_the_metric():
-    phi = np.array([[0.3, 1.2, -0.4]])
-    step = 1e-6 * np.eye(3)
-    want = (metric.xi_of(phi + step) - metric.xi_of(phi - step)).T / 2e-6
-    np.testing.assert_allclose(slopes_of_xi(phi)[0], want, atol=1e-8)

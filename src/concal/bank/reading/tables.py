@@ -80,7 +80,7 @@ class Tables(Contents):
             period, person_id, dimension, theta, sd and its parts sd_measurement and sd_link, n_responses.
         """
         asked = self.period_names if periods is None else [periods] if isinstance(periods, str) else list(periods)
-        in_force = self.consensus(joint=False).links
+        in_force = self.consensus(joint=False)
         frames = [ability_table(self.calibration(name), self.link(name), in_force) for name in asked]
         return pl.concat([pl.DataFrame(schema=ABILITY_COLUMNS), *frames])
 

@@ -1,8 +1,6 @@
-r"""Examinees of all periods on the reference metric.
+"""Examinees of all periods on the reference metric.
 
-With :math:`\theta` an examinee's posterior N(m, s^2) on the period's own metric and (A, B) the period's link,
-theta_ref = A theta + B has mean :math:`\bar A m + \bar B`, and of its variance :math:`\bar A^2 s^2` comes from the
-measurement and the variance of :math:`A m + B` from the link.
+What is not known of an examinee is measurement error and the link (`concal.metric.move_uncertain`).
 """
 
 from __future__ import annotations
@@ -11,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal import metric
 from concal.calibration.result import Calibration
+from concal.consensus.result import Consensus
 from concal.linking.result import Link
 
 Array = npt.NDArray[np.float64]
@@ -27,7 +27,7 @@ ABILITY_COLUMNS = {
 }
 
 
-def ability_table(calibration: Calibration, link: Link, in_force: pl.DataFrame) -> pl.DataFrame:
+def ability_table(calibration: Calibration, link: Link, consensus: Consensus) -> pl.DataFrame:
     """One row per examinee and dimension of a period; none where it came without examinees.
 
     Parameters
@@ -35,28 +35,24 @@ def ability_table(calibration: Calibration, link: Link, in_force: pl.DataFrame) 
     calibration
         Of the period: abilities on its own metric.
     link
-        The period's own link: how A and B vary together.
-    in_force
-        `Consensus.links`: where A and B are, and how far they vary.
+        The period's own link: how A and B vary together where the consensus has no draws of its links.
+    consensus
+        Where A and B are, and how far they vary.
     """
     period, abilities = calibration.period, calibration.abilities
     if abilities is None:
         return pl.DataFrame(schema=ABILITY_COLUMNS)
     frames = []
     for k, dimension in enumerate(calibration.dimensions):
-        row = in_force.row(by_predicate=(pl.col("period") == period) & (pl.col("dimension") == dimension), named=True)
-        mean, sd = abilities.mean[:, k], abilities.sd[:, k]
-        at = link.dimensions.index(dimension)
-        r = _correlation(link.A[:, at], link.B[:, at])
-        spread = (mean * row["A_sd"]) ** 2 + row["B_sd"] ** 2 + 2 * mean * r * row["A_sd"] * row["B_sd"]
-        measured, linked = row["A_mean"] * sd, np.sqrt(np.maximum(spread, 0.0))
+        placed = _link_in_force(consensus, link, dimension)
+        mean, measured, linked = metric.move_uncertain(abilities.mean[:, k], abilities.sd[:, k], placed)
         frames.append(
             pl.DataFrame(
                 {
                     "period": [period] * mean.size,
                     "person_id": abilities.person_ids,
                     "dimension": [dimension] * mean.size,
-                    "theta": row["A_mean"] * mean + row["B_mean"],
+                    "theta": mean,
                     "sd": np.hypot(measured, linked),
                     "sd_measurement": measured,
                     "sd_link": linked,
@@ -66,6 +62,24 @@ def ability_table(calibration: Calibration, link: Link, in_force: pl.DataFrame) 
             )
         )
     return pl.concat(frames)
+
+
+def _link_in_force(consensus: Consensus, link: Link, dimension: str) -> metric.LinkMoments:
+    """A period's link as the consensus ended with it."""
+    same = (pl.col("period") == link.period) & (pl.col("dimension") == dimension)
+    row = consensus.links.row(by_predicate=same, named=True)
+    sd_A, sd_B = row["A_sd"], row["B_sd"]
+    together = _correlation(*_draws(consensus, link, dimension)) * sd_A * sd_B
+    return metric.LinkMoments(row["A_mean"], row["B_mean"], sd_A**2, sd_B**2, together)
+
+
+def _draws(consensus: Consensus, link: Link, dimension: str) -> tuple[Array, Array]:
+    """A and B draw by draw: those of the joint method, or those of the period's own link."""
+    if consensus.joint_links is None:
+        at = link.dimensions.index(dimension)
+        return link.A[:, at], link.B[:, at]
+    log_A, B = consensus.joint_links[:, consensus.periods.index(link.period), consensus.dimensions.index(dimension)].T
+    return np.exp(log_A), B
 
 
 def _correlation(A: Array, B: Array) -> float:

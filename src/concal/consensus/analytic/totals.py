@@ -237,7 +237,7 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
     b = metric.move_beta(group.b, A, B)
     unscale = metric.move_beta_covariance(group.beta_precision, 1.0 / A, p)
     b_0, T = beta_moments(group.hyperprior, group.model.prior)
-    precision, shift = widen(unscale, unscale @ (b - b_0).ravel(), _coefficient_pattern(b), noise)
+    precision, shift = widen(unscale, unscale @ (b - b_0).ravel(), metric.beta_patterns(b), noise)
     told = 0.0 if group.guided else 1.0
     answered = float(group.seen.sum())
     return FormTotals(
@@ -260,15 +260,6 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
         item_weight=told * answered,
         last=0,
     )
-
-
-def _coefficient_pattern(b: Array) -> Array:
-    """How linked coefficients (features, p) move with (log A, B), vectorised feature-major: (features * p, 2)."""
-    pattern = np.zeros((*b.shape, 2))
-    pattern[:, 0, 0] = b[:, 0]
-    pattern[0, 1, 0] = -1.0
-    pattern[0, 0, 1] = 1.0
-    return pattern.reshape(-1, 2)
 
 
 def check_fits(totals: Totals, placed: Placed) -> None:

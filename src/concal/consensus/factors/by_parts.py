@@ -23,7 +23,6 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibration.result import GroupDraws
-from concal.consensus.factors.gaussians import slopes_of_xi
 from concal.consensus.factors.moments import BLOCK_BYTES, PhiMoments, phi_blocks
 from concal.consensus.factors.wobble import without_wobble
 from concal.consensus.gaussian import effective_covariance_draws, inverse, precision_shrinkage, symmetric
@@ -98,7 +97,7 @@ def solve_by_parts(phi: Array, g: Array, mean: Array, moved: Array, weights: Arr
     draws), `mean` (items, p), `moved` (items, p, p) the wobble's share of Var(phi), `weights` (draws, p, p).
     """
     n, p, draws = phi.shape
-    to_xi = np.swapaxes(np.linalg.inv(slopes_of_xi(mean)), 1, 2)
+    to_xi = np.swapaxes(np.linalg.inv(metric.slopes_of_xi(mean)), 1, 2)
     W = weights.reshape(draws, p * p) / draws
     c = phi - mean[:, :, None]
     with_one = np.concatenate([np.ones((n, 1, draws)), c], axis=1)  # one equation each: (items, 1 + p, draws)

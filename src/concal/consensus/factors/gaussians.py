@@ -30,25 +30,16 @@ to 6 % of the 2pl ones, whose spread of slopes the period could not tell from ze
 
 def prior_precision(mean: Array, sigma: Array) -> Array:
     """Sigma^-1 carried to phi at items phi = `mean` (items, p): K' Sigma^-1 K with K = d xi / d phi."""
-    K = slopes_of_xi(mean)
+    K = metric.slopes_of_xi(mean)
     return symmetric(np.swapaxes(K, 1, 2) @ np.linalg.inv(sigma) @ K)
 
 
 def prior_in_phi(at: Array, mean: Array, sigma: Array) -> tuple[Array, Array]:
     """N(mean, Sigma) of xi as a Gaussian of phi, linearised at items xi = `at`: its mean and precision."""
     phi = metric.phi_of(at)
-    K = slopes_of_xi(phi)
+    K = metric.slopes_of_xi(phi)
     centre = phi + np.linalg.solve(K, (mean - at)[:, :, None])[:, :, 0]
     return centre, symmetric(np.swapaxes(K, 1, 2) @ np.linalg.inv(sigma) @ K)
-
-
-def slopes_of_xi(phi: Array) -> Array:
-    """K = d xi / d phi, (items, p, p)."""
-    n, p = phi.shape
-    K = np.broadcast_to(np.eye(p), (n, p, p)).copy()
-    c, a = phi[:, 0], phi[:, 1]
-    K[:, 0, 0], K[:, 0, 1], K[:, 1, 1] = -1.0 / a, c / a**2, 1.0 / a
-    return K
 
 
 def from_gradients(group: GroupDraws, wobble: Array) -> tuple[Array, Array, Array, Array]:
