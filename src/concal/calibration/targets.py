@@ -106,5 +106,5 @@ class Forecast:
         if not self.needs:
             return next_look, None
         wide = 1.5 if len(self.needs) == 1 else 1.2
-        low, high = int(min(self.needs)), int(wide * max(self.needs))
+        low, high = int(min(self.needs) / wide), int(wide * max(self.needs))
         return max(low, next_look), max(high, next_look)
