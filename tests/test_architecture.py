@@ -1,14 +1,20 @@
 """The house rules that a reader cannot see at a glance: imports point one way, only `response` knows formats."""
 
 import ast
+import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import concal
+from concal.bank.exchange.formats import Format
+from concal.linking.criteria import CURVE_METHODS, MOMENT_METHODS
 from concal.response import model_class, model_names
+from concal.spec import LinkingSpec
 
 ROOT = Path(concal.__file__).parent
 ORDER = [
@@ -126,13 +132,9 @@ def looks_into_the_compiler(path: Path) -> list[str]:
     ]
 
 
-MOVES_BY_HAND = {"consensus/drift/dif.py"}
-"""Files that still write down a change of metric themselves; none may be added."""
-
-
 def moves_by_hand(path: Path) -> list[str]:
     """A x + B and (x - B) / A outside `metric`: whatever is called A and B there is a link."""
-    if path.relative_to(ROOT).as_posix() in {"metric.py", *MOVES_BY_HAND}:
+    if path.relative_to(ROOT).as_posix() == "metric.py":
         return []
     return [
         f"{path.relative_to(ROOT)}:{node.lineno} moves by hand: {ast.unparse(node)}; concal.metric has it"
@@ -247,3 +249,32 @@ def test_a_public_name_is_never_also_a_room():
     """Importing a module binds its room's name in `concal`: a verb of the same name would be gone from then on."""
     rooms = {room_of(path) for path in FILES}
     assert rooms.isdisjoint(concal.__all__), f"both a room and a public name: {sorted(rooms & set(concal.__all__))}"
+
+
+def test_where_to_look_names_what_is_there():
+    """CONTRIBUTING: files and folders in backquotes exist; NAME stands for what is to be made."""
+    text = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    named = [name for name in re.findall(r"`([\w./]+)`", text) if "/" in name and "NAME" not in name]
+    files = {name for name in named if not any(start.joinpath(name).exists() for start in (ROOT, ROOT.parents[1]))}
+    assert len(named) > 30
+    assert files - {".ci/run"} == set()
+
+
+def test_where_to_look_names_what_is_in_the_files():
+    """`WORD` (in a row that names a file): the words in capitals or classes stand in one of the row's files."""
+    rows = (ROOT.parents[1] / "CONTRIBUTING.md").read_text(encoding="utf-8").splitlines()
+    for row in (line for line in rows if line.startswith("| ")):
+        files = [ROOT / name for name in re.findall(r"`([\w/]+\.py)`", row)]
+        content = "".join(path.read_text(encoding="utf-8") for path in files if path.is_file())
+        for word in re.findall(r"`([A-Z]\w+)`", row):
+            assert word in content, row
+
+
+def test_an_export_format_has_its_function():
+    for kind in Format:
+        module, name = kind.place.split(":")
+        assert callable(getattr(import_module(module), name)), kind
+
+
+def test_the_spec_knows_the_link_methods():
+    assert set(get_args(LinkingSpec.model_fields["method"].annotation)) == {*CURVE_METHODS, *MOMENT_METHODS}

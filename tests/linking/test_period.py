@@ -11,7 +11,7 @@ from concal import LinkError
 from concal.linking.period import link
 from concal.linking.result import identity_link
 from concal.linking.solve import solve
-from concal.linking.transform import linked_abilities, linked_xi
+from concal.linking.transform import linked_abilities, linked_draws
 from concal.spec import LinkingSpec
 
 A_TRUE, B_TRUE = 1.25, -0.35
@@ -134,7 +134,7 @@ def test_fewer_draws_are_recorded(mixed):
     assert some.A.shape == (50, 2)
     full = link(foc, ref)
     np.testing.assert_allclose(some.A, full.A[some.draw_index], atol=1e-5)
-    assert linked_xi(foc.groups["words"], some).shape == (50, 60, 2)
+    assert linked_draws(foc.groups["words"].flat("xi"), some, foc.groups["words"].dimension).shape == (50, 60, 2)
 
 
 def test_unit_weights(make_calibration, make_items):
@@ -261,7 +261,9 @@ def test_transformation_of_everything(mixed, mixed_link):
         t = np.zeros_like(D)
         t[:, 0], t[:, 1] = B, -np.log(A)
         xi = group.flat("xi")
-        np.testing.assert_allclose(linked_xi(group, mixed_link), D[:, None] * xi + t[:, None], atol=1e-12)
+        np.testing.assert_allclose(
+            linked_draws(group.flat("xi"), mixed_link, group.dimension), D[:, None] * xi + t[:, None], atol=1e-12
+        )
     moved = linked_abilities(foc.abilities, mixed_link)
     flat = foc.abilities.draw_mean.reshape(200, 2)
     np.testing.assert_allclose(moved.draw_mean, mixed_link.A * flat + mixed_link.B)
@@ -277,7 +279,8 @@ def test_transformation_keeps_the_curves(mixed, mixed_link):
         theta = np.linspace(-2, 2, 200)
         before = group.model.expected_score(theta, group.flat("xi")[:, 3])
         after = group.model.expected_score(
-            mixed_link.A[:, k] * theta + mixed_link.B[:, k], linked_xi(group, mixed_link)[:, 3]
+            mixed_link.A[:, k] * theta + mixed_link.B[:, k],
+            linked_draws(group.flat("xi"), mixed_link, group.dimension)[:, 3],
         )
         np.testing.assert_allclose(before, after, atol=1e-10)
 
@@ -286,7 +289,7 @@ def test_identity_link_changes_nothing(mixed):
     ref, _ = mixed
     same = identity_link("q1", ref.dimensions, ref.n_draws)
     for group in ref.groups.values():
-        np.testing.assert_array_equal(linked_xi(group, same), group.flat("xi"))
+        np.testing.assert_array_equal(linked_draws(group.flat("xi"), same, group.dimension), group.flat("xi"))
     np.testing.assert_array_equal(linked_abilities(ref.abilities, same).mean, ref.abilities.mean)
     for moments in same.moments():
         assert not moments.any()
@@ -303,8 +306,9 @@ def test_moments_of_the_constants(mixed_link):
 
 def test_a_link_of_other_draws_is_refused(mixed):
     ref, _ = mixed
+    words = ref.groups["words"]
     with pytest.raises(LinkError, match=r"100 draws.*200"):
-        linked_xi(ref.groups["words"], identity_link("q1", ref.dimensions, 100))
+        linked_draws(words.flat("xi"), identity_link("q1", ref.dimensions, 100), words.dimension)
 
 
 def test_flat_curves_are_solved(make_calibration, make_items):

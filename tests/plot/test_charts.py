@@ -67,7 +67,8 @@ def test_abilities_are_moved_by_the_links(bank):
     own = bank.calibration(period).abilities
     shown = bank.abilities(period).filter(pl.col("dimension") == dimension)
     np.testing.assert_allclose(shown["theta"], link["A"] * own.mean[:, 1] + link["B"])
-    np.testing.assert_allclose(shown["sd_measurement"], link["A"] * own.sd[:, 1])
+    in_force = bank.consensus(joint=False).links.filter(period=period, dimension=dimension).row(0, named=True)
+    np.testing.assert_allclose(shown["sd_measurement"], np.hypot(in_force["A_mean"], in_force["A_sd"]) * own.sd[:, 1])
     np.testing.assert_allclose(shown["sd"] ** 2, shown["sd_measurement"] ** 2 + shown["sd_link"] ** 2)
     assert (shown["sd_link"] > 0).all()
     first = bank.abilities(bank.period_names[0])

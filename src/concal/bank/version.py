@@ -68,7 +68,7 @@ class Version(Tables, Diagnosis, People):
         return item_table(groups) if long else wide_items(groups)
 
     def export(self, to: str | Path, *, format: str | None = None, period: str | None = None) -> Exported:
-        """Write the items of this version for other software; see `concal.bank.exchange.export.FORMATS`."""
+        """Write the items of this version for other software; see `concal.bank.exchange.formats`."""
         from concal.bank.exchange.export import export
 
         return export(self, Path(to), format=format, period=period)

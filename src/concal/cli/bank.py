@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from concal.bank.exchange.formats import Format
 from concal.cli.arguments import (
     ITEM_TABLE,
     RESPONSES,
@@ -32,20 +32,6 @@ from concal.errors import counted, first_few
 if TYPE_CHECKING:
     from concal.bank.update.progress import Update
     from concal.bank.version import Version
-
-
-class ExportFormat(StrEnum):
-    """What other software reads."""
-
-    csv = "csv"
-    parquet = "parquet"
-    json = "json"
-    excel = "excel"
-    catsim = "catsim"
-    jscat = "jscat"
-    mirt = "mirt"
-    flexmirt = "flexmirt"
-    arviz = "arviz"
 
 
 def open_version(bank: str, at: str | None) -> Version:
@@ -317,7 +303,7 @@ def export(
     bank: BankArgument,
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Where to write.")],
     at: AtOption = None,
-    format: Annotated[ExportFormat | None, typer.Option("--format", help="Default: by the file's suffix.")] = None,
+    format: Annotated[Format | None, typer.Option("--format", help="Default: by the file's suffix.")] = None,
     period: Annotated[str | None, typer.Option("--period", help="With arviz: that period's draws.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -327,7 +313,7 @@ def export(
     """
     from dataclasses import asdict
 
-    done = open_version(bank, at).export(to, format=None if format is None else format.value, period=period)
+    done = open_version(bank, at).export(to, format=format, period=period)
     if as_json:
         print_json(asdict(done) | {"path": str(done.path)})
         return

@@ -8,8 +8,7 @@ instruction serves eight chains at once. This module teaches numba the vector ty
 functions; `float64` scalars are served by the same names, for code that works draw by draw.
 
 Accuracy of the float32 functions (worst error over the useful range, checked in the tests): exp, log and sigmoid 2e-7
-of the value; softplus 2e-7, log_gamma 1.5e-6 and digamma 1e-6 of the larger of one and the value; trigamma 2e-6 of
-the value; a normal 1e-6. Digamma and trigamma only aim proposals.
+of the value; a normal 1e-6.
 """
 
 from concal.compiler import functions as functions  # gives the arithmetic its compiled meaning
@@ -36,7 +35,6 @@ from concal.compiler.vector import (
     LanesType,
     as_double,
     double,
-    empty_lanes,
     inlined,
     lane_abs,
     lane_max,
@@ -63,7 +61,6 @@ __all__ = [
     "call_terms",
     "compile_seconds",
     "double",
-    "empty_lanes",
     "inlined",
     "kernel",
     "lane_abs",

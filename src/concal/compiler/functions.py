@@ -57,11 +57,6 @@ def _log_single(x: Any) -> Any:
 
 
 @inlined
-def _softplus_single(x: Any) -> Any:
-    return lane_max(x, 0.0) + _log_single(1.0 + _exp_single(-lane_abs(x)))
-
-
-@inlined
 def _sigmoid_single(x: Any) -> Any:
     t = _exp_single(-lane_abs(x))
     r = 1.0 / (1.0 + t)
@@ -69,42 +64,9 @@ def _sigmoid_single(x: Any) -> Any:
 
 
 @inlined
-def _log_gamma_single(x: Any) -> Any:
-    # Stirling at x + 3 after dividing out x (x + 1) (x + 2): small arguments cost nothing extra, no branch
-    s = x + 3.0
-    r = 1.0 / s
-    z = r * r
-    series = r * (0.08333333333 + z * (-0.00277777778 + z * (0.00079365079 - z * 0.00059523809)))
-    return (s - 0.5) * _log_single(s) - s + 0.9189385332 + series - _log_single(x * (x + 1.0) * (x + 2.0))
-
-
-@inlined
-def _digamma_single(x: Any) -> Any:
-    s = x + 3.0
-    r = 1.0 / s
-    z = r * r
-    shift = (3.0 * x * x + 6.0 * x + 2.0) / (x * (x + 1.0) * (x + 2.0))  # 1/x + 1/(x+1) + 1/(x+2)
-    return _log_single(s) - 0.5 * r - z * (0.08333333333 - z * (0.00833333333 - z * 0.00396825397)) - shift
-
-
-@inlined
-def _trigamma_single(x: Any) -> Any:
-    s = x + 2.0
-    r = 1.0 / s
-    z = r * r
-    p, q = 1.0 / x, 1.0 / (x + 1.0)
-    return p * p + q * q + r * (1.0 + r * 0.5 + z * (0.16666666667 - z * (0.03333333333 - z * 0.02380952381)))
-
-
-@inlined
 def _sigmoid_scalar(x: float) -> float:
     t = math.exp(-abs(x))
     return t / (1.0 + t) if x < 0.0 else 1.0 / (1.0 + t)
-
-
-@inlined
-def _softplus_scalar(x: float) -> float:
-    return max(x, 0.0) + math.log1p(math.exp(-abs(x)))
 
 
 @inlined
@@ -115,31 +77,6 @@ def _exp_scalar(x: float) -> float:
 @inlined
 def _log_scalar(x: float) -> float:
     return math.log(x)
-
-
-@inlined
-def _log_gamma_scalar(x: float) -> float:
-    return math.lgamma(x)
-
-
-@inlined
-def _digamma_scalar(x: float) -> float:
-    value = 0.0
-    while x < 8.0:
-        value -= 1.0 / x
-        x += 1.0
-    z = 1.0 / (x * x)
-    return value + math.log(x) - 0.5 / x - z * (1 / 12 - z * (1 / 120 - z * (1 / 252 - z * (1 / 240 - z / 132))))
-
-
-@inlined
-def _trigamma_scalar(x: float) -> float:
-    value = 0.0
-    while x < 8.0:
-        value += 1.0 / (x * x)
-        x += 1.0
-    z = 1.0 / (x * x)
-    return value + 1.0 / x + 0.5 * z + z / x * (1 / 6 - z * (1 / 30 - z * (1 / 42 - z * (1 / 30 - z * 5 / 66))))
 
 
 def _serve(function: Any, lanes: Any, scalar: Any) -> None:
@@ -156,11 +93,7 @@ def _serve(function: Any, lanes: Any, scalar: Any) -> None:
 
 _serve(arithmetic.exp, _exp_single, _exp_scalar)
 _serve(arithmetic.log, _log_single, _log_scalar)
-_serve(arithmetic.softplus, _softplus_single, _softplus_scalar)
 _serve(arithmetic.sigmoid, _sigmoid_single, _sigmoid_scalar)
-_serve(arithmetic.log_gamma, _log_gamma_single, _log_gamma_scalar)
-_serve(arithmetic.digamma, _digamma_single, _digamma_scalar)
-_serve(arithmetic.trigamma, _trigamma_single, _trigamma_scalar)
 
 
 @overload(arithmetic.maximum, strict=False, jit_options=INLINE)

@@ -224,11 +224,6 @@ def split_float(typingctx: Any, x: Any) -> Any:
     return types.UniTuple(single, 2)(single), codegen
 
 
-def empty_lanes(*shape: int, dtype: Any = np.float32) -> Any:
-    """An array with a trailing lane axis, (*shape, LANES)."""
-    return np.zeros((*shape, LANES), dtype=dtype)
-
-
 def as_double(x: Any) -> Any:
     """Lanes (or a number) in float64, whatever they are now."""
     return np.asarray(x, dtype=np.float64)

@@ -23,19 +23,6 @@ def times(x: Array, v: Array) -> Array:
     return np.asarray(np.matmul(x, v[..., None])[..., 0])
 
 
-def positive_definite(x: Array, scale: Array, tolerance: float = 1e-9) -> npt.NDArray[np.bool_]:
-    """Which matrices of a stack (n, p, p) are positive definite, judged in units where `scale` (p, p) is the identity.
-
-    Coordinates of xi differ in scale by orders of magnitude; measuring against the population covariance makes the
-    tolerance mean the same for all of them.
-    """
-    if x.shape[0] == 0:
-        return np.zeros(0, dtype=bool)
-    root = np.linalg.cholesky(scale)
-    eigenvalues = np.linalg.eigvalsh(symmetric(np.swapaxes(root, -1, -2) @ x @ root))
-    return np.asarray(eigenvalues[:, 0] > tolerance)
-
-
 def solve_positive(x: Array, y: Array) -> Array:
     """x^-1 y of many small positive definite matrices: (n, p, p) and (n, p, q) -> (n, p, q).
 
@@ -66,12 +53,6 @@ def all_positive(x: Array) -> npt.NDArray[np.bool_]:
         for k in range(i + 1, len(w)):
             w[k, i:] -= w[k, i] / pivot * w[i, i:]
     return positive
-
-
-def relative_eigenvalues(x: Array, unit: Array) -> Array:
-    """Eigenvalues of matrices x (n, p, p), ascending, in units where the positive definite `unit` is the identity."""
-    unroot = np.linalg.inv(np.linalg.cholesky(unit))
-    return np.asarray(np.linalg.eigvalsh(symmetric(unroot @ x @ np.swapaxes(unroot, -1, -2))))
 
 
 def raise_eigenvalues(x: Array, unit: Array, floor: float) -> Array:

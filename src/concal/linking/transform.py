@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
-from concal.calibration.result import Abilities, GroupDraws
+from concal.calibration.result import Abilities
 from concal.errors import LinkError
 from concal.linking.result import Link
 
@@ -22,11 +22,6 @@ def used_draws(link: Link, n_draws: int) -> npt.NDArray[np.int64]:
     if link.A.shape[0] != n_draws:
         raise LinkError(f"the link of {link.period!r} has {link.A.shape[0]} draws, the period {n_draws}")
     return np.arange(n_draws)
-
-
-def linked_xi(group: GroupDraws, link: Link) -> Array:
-    """Items of a group on the reference metric, (draws, items, parameters) float64."""
-    return linked_draws(group.xi.reshape(-1, *group.xi.shape[2:]), link, group.dimension)
 
 
 def linked_draws(xi: npt.NDArray[np.floating], link: Link, dimension: str) -> Array:

@@ -30,11 +30,6 @@ def log(x: Value) -> Value:
     return np.log(x)
 
 
-def softplus(x: Value) -> Value:
-    """log(1 + e^x) without overflow."""
-    return np.logaddexp(0.0, x)
-
-
 def sigmoid(x: Value) -> Value:
     """1 / (1 + e^-x) without overflow."""
     return special.expit(x)
@@ -53,21 +48,6 @@ def minimum(x: Value, y: Value) -> Value:
 def where_less(x: Value, y: Value, then: Value, otherwise: Value) -> Value:
     """`then` where x < y, else `otherwise` (both are evaluated)."""
     return np.where(np.less(x, y), then, otherwise)
-
-
-def log_gamma(x: Value) -> Value:
-    """Logarithm of Gamma(x) for x > 0."""
-    return special.gammaln(x)
-
-
-def digamma(x: Value) -> Value:
-    """Derivative of log Gamma; the compiled version is accurate to about 1e-5, enough to aim a proposal."""
-    return special.digamma(x)
-
-
-def trigamma(x: Value) -> Value:
-    """Second derivative of log Gamma; the compiled version is accurate to about 1e-4."""
-    return special.polygamma(1, x)
 
 
 def load(par: Value, k: int) -> Value:

@@ -1,17 +1,4 @@
-"""A bank's items for other software.
-
-===========  ==================================================================================================
-csv, excel   one row per item for people: natural parameters, SDs, source; text cells that a spreadsheet would run
-             as a formula get a leading apostrophe (`read_export` takes it off again)
-parquet,     the same columns, ids unchanged
-json
-catsim       the matrix catsim reads (a, b, c, d by column) as CSV with the item ids first; right/wrong items
-jscat        the same items as a JSON array that jsCAT reads: id, a, b, c, d
-mirt         the parameter table of R mirt (`mod2values`-style: item, class, name, value), slope-intercept form
-flexmirt     a flexMIRT-style parameter (anchor) file, tab separated
-arviz        consensus draws of all items, or with a period that period's draws (netCDF or Zarr)
-===========  ==================================================================================================
-"""
+"""Items for other software, in the formats of `concal.bank.exchange.formats`; a file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -25,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from concal.bank.exchange.software import CATSIM_COLUMNS, catsim_table, flexmirt_lines, mirt_table
+from concal.bank.exchange.formats import FORMATS, SUFFIXES, Content, content_of
 from concal.bank.store.files import disk_errors
 from concal.bank.tables.views import wide_items
 from concal.errors import BankError, DataError
@@ -33,8 +20,6 @@ from concal.errors import BankError, DataError
 if TYPE_CHECKING:
     from concal.bank.version import Version
 
-FORMATS = ("csv", "parquet", "json", "excel", "catsim", "jscat", "mirt", "flexmirt", "arviz")
-_BY_SUFFIX = {".csv": "csv", ".parquet": "parquet", ".json": "json", ".xlsx": "excel", ".nc": "arviz", ".zarr": "arviz"}
 _RUNS = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -63,59 +48,94 @@ def export(bank: Version, to: Path, *, format: str | None = None, period: str | 
     period
         With format "arviz": that period's draws on its own metric instead of consensus draws.
     """
-    kind = format or _BY_SUFFIX.get(to.suffix.lower())
+    kind = format or SUFFIXES.get(to.suffix.lower())
     if kind not in FORMATS:
         raise BankError(
             f"cannot tell the format of {str(to)!r}; give one of {', '.join(FORMATS)} (--format), or a suffix "
-            f"{', '.join(_BY_SUFFIX)}"
+            f"{', '.join(SUFFIXES)}"
         )
     if period is not None and kind != "arviz":
         raise BankError(f"one period alone is exported as arviz, not as {kind}")
     if not to.parent.is_dir():
         raise BankError(f"there is no folder {str(to.parent)!r} to write {to.name!r} to")
-    if kind == "arviz":
-        return _export_arviz(bank, to, period)
-    consensus, unconverged = bank.consensus(joint=False), bank.unconverged()
-    left_out: tuple[str, ...] = ()
-    if kind == "catsim":
-        table, left_out = catsim_table(consensus)
-        n = _appear(to, lambda path: neutral(table).write_csv(path), table.height)
-    elif kind == "jscat":
-        table, left_out = catsim_table(consensus)
-        text = json.dumps(table.rename({"item_id": "id"}).to_dicts(), ensure_ascii=False, indent=1, allow_nan=False)
-        n = _appear(to, lambda path: path.write_text(text + "\n", encoding="utf-8"), table.height)
-    elif kind == "mirt":
-        table, left_out = mirt_table(consensus)
-        n = _appear(to, lambda path: table.write_csv(path), table["item"].n_unique())
-    elif kind == "flexmirt":
-        lines, left_out = flexmirt_lines(consensus)
-        n = _appear(to, lambda path: path.write_text("".join(lines), encoding="utf-8"), len(lines))
+    made = content_of(bank, kind) if period is None else _draws_of_period(bank, period)
+    if kind == "arviz":  # perhaps a folder, which cannot replace another
+        made.write(to)
     else:
-        n = _export_table(wide_items(consensus.groups.values(), unconverged), to, kind)
-    return Exported(to, kind, n, left_out, tuple(unconverged))
+        _appear(to, made.write)
+    return Exported(to, kind, made.items, made.left_out, tuple(bank.unconverged()) if period is None else ())
 
 
-def _export_table(table: pl.DataFrame, to: Path, kind: str) -> int:
-    if kind == "csv":
-        return _appear(to, lambda path: neutral(table).write_csv(path), table.height)
-    if kind == "parquet":
-        return _appear(to, lambda path: table.write_parquet(path), table.height)
-    if kind == "json":
-        text = json.dumps(table.fill_nan(None).to_dicts(), ensure_ascii=False, indent=1, allow_nan=False)
-        return _appear(to, lambda path: path.write_text(text + "\n", encoding="utf-8"), table.height)
+def csv_content(bank: Version) -> Content:
+    """One row per item, safe in a spreadsheet."""
+    table = neutral(_table(bank))
+    return Content(table.write_csv, table.height)
+
+
+def parquet_content(bank: Version) -> Content:
+    """One row per item, as it is."""
+    table = _table(bank)
+    return Content(table.write_parquet, table.height)
+
+
+def json_content(bank: Version) -> Content:
+    """An array with an object per item."""
+    table = _table(bank).fill_nan(None)
+    return Content(json_writer(table), table.height)
+
+
+def excel_content(bank: Version) -> Content:
+    """One row per item on a sheet; nothing in it is a formula or a link."""
     try:
         import xlsxwriter
     except ImportError:
         raise BankError("writing Excel files needs the package xlsxwriter: pip install 'concal[excel]'") from None
+    table = _table(bank)
 
     def write(path: Path) -> None:
         with xlsxwriter.Workbook(str(path), {"strings_to_formulas": False, "strings_to_urls": False}) as book:
             table.write_excel(workbook=book, worksheet="items")
 
-    return _appear(to, write, table.height)
+    return Content(write, table.height)
 
 
-def _appear(to: Path, write: Callable[[Path], Any], n: int) -> int:
+def arviz_content(bank: Version) -> Content:
+    """Consensus draws of all items."""
+    ids = [item for g in bank.consensus(joint=False).groups.values() for item in g.item_ids]
+    return Content(_by_arviz("write_consensus_draws", lambda: bank.draws(ids)), len(ids))
+
+
+def _draws_of_period(bank: Version, period: str) -> Content:
+    """A period's draws on its own metric."""
+    calibration = bank.calibration(period)
+    return Content(_by_arviz("write_arviz", lambda: calibration), sum(g.n_items for g in calibration.groups.values()))
+
+
+def _by_arviz(writer: str, content: Callable[[], Any]) -> Callable[[Path], None]:
+    """A function of `concal.bank.exchange.arviz`, which needs packages that may not be there."""
+
+    def write(path: Path) -> None:
+        try:
+            from concal.bank.exchange import arviz
+
+            getattr(arviz, writer)(content(), path)
+        except ImportError as error:
+            raise BankError(f"ArviZ files need further packages ({error}): pip install 'concal[arviz]'") from None
+
+    return write
+
+
+def _table(bank: Version) -> pl.DataFrame:
+    return wide_items(bank.consensus(joint=False).groups.values(), bank.unconverged())
+
+
+def json_writer(table: pl.DataFrame) -> Callable[[Path], Any]:
+    """Writes an array with an object per row."""
+    text = json.dumps(table.to_dicts(), ensure_ascii=False, indent=1, allow_nan=False)
+    return lambda path: path.write_text(text + "\n", encoding="utf-8")
+
+
+def _appear(to: Path, write: Callable[[Path], Any]) -> None:
     """Write beside, then rename."""
     beside = to.with_name(f".{to.name}.{secrets.token_hex(4)}.tmp{to.suffix}")
     try:
@@ -124,22 +144,6 @@ def _appear(to: Path, write: Callable[[Path], Any], n: int) -> int:
             os.replace(beside, to)
     finally:
         beside.unlink(missing_ok=True)
-    return n
-
-
-def _export_arviz(bank: Version, to: Path, period: str | None) -> Exported:
-    try:
-        from concal.bank.exchange.arviz import write_arviz, write_consensus_draws
-
-        if period is not None:
-            calibration = bank.calibration(period)
-            write_arviz(calibration, to)
-            return Exported(to, "arviz", sum(g.n_items for g in calibration.groups.values()))
-        ids = [item for g in bank.consensus(joint=False).groups.values() for item in g.item_ids]
-        write_consensus_draws(bank.draws(ids), to)
-        return Exported(to, "arviz", len(ids), unconverged=tuple(bank.unconverged()))
-    except ImportError as error:
-        raise BankError(f"ArviZ files need further packages ({error}): pip install 'concal[arviz]'") from None
 
 
 def neutral(table: pl.DataFrame) -> pl.DataFrame:
@@ -156,7 +160,7 @@ def neutral(table: pl.DataFrame) -> pl.DataFrame:
 def read_export(path: str | Path) -> pl.DataFrame:
     """Read back a csv, parquet or json export with ids exactly as they are in the bank."""
     file = Path(path)
-    kind = _BY_SUFFIX.get(file.suffix.lower())
+    kind = SUFFIXES.get(file.suffix.lower())
     text = {"item_id": pl.String, "group": pl.String, "dimension": pl.String, "model": pl.String, "source": pl.String}
     if kind == "parquet":
         return pl.read_parquet(file)
@@ -170,6 +174,3 @@ def read_export(path: str | Path) -> pl.DataFrame:
         pl.when(pl.col(n).str.starts_with("'")).then(pl.col(n).str.slice(1)).otherwise(pl.col(n)).alias(n)
         for n in names
     )
-
-
-__all__ = ["CATSIM_COLUMNS", "FORMATS", "Exported", "export", "neutral", "read_export"]

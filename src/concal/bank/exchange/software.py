@@ -14,17 +14,23 @@ none of them has no counterpart there, and its items are named as left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 from scipy.special import logsumexp
 
+from concal.bank.exchange.export import json_writer, neutral
+from concal.bank.exchange.formats import Content
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import DataError, first_few
 from concal.response import ResponseModel
 from concal.response.natural import natural_from_xi
+
+if TYPE_CHECKING:
+    from concal.bank.version import Version
 
 Array = npt.NDArray[np.float64]
 Natural = Mapping[str, Array]
@@ -117,6 +123,18 @@ def catsim_table(consensus: Consensus) -> tuple[pl.DataFrame, tuple[str, ...]]:
     return pl.concat(frames), left_out
 
 
+def catsim_content(bank: Version) -> Content:
+    """Catsim's columns as CSV, the item ids first."""
+    table, left_out = catsim_table(bank.consensus(joint=False))
+    return Content(neutral(table).write_csv, table.height, left_out)
+
+
+def jscat_content(bank: Version) -> Content:
+    """The same items as jsCAT reads them."""
+    table, left_out = catsim_table(bank.consensus(joint=False))
+    return Content(json_writer(table.rename({"item_id": "id"})), table.height, left_out)
+
+
 def catsim_matrix(consensus: Consensus) -> tuple[Array, tuple[str, ...]]:
     """The array catsim's `ItemBank` takes, and the ids of its rows."""
     table, _ = catsim_table(consensus)
@@ -143,6 +161,12 @@ def mirt_table(consensus: Consensus) -> tuple[pl.DataFrame, tuple[str, ...]]:
     return table.with_columns(pl.lit(False).alias("est")), left_out
 
 
+def mirt_content(bank: Version) -> Content:
+    """The parameter table of R mirt as CSV."""
+    table, left_out = mirt_table(bank.consensus(joint=False))
+    return Content(table.write_csv, table["item"].n_unique(), left_out)
+
+
 def flexmirt_lines(consensus: Consensus) -> tuple[list[str], tuple[str, ...]]:
     """Lines of a flexMIRT-style parameter file: 1, item, group 1, factors, model code, categories, parameters.
 
@@ -163,6 +187,16 @@ def flexmirt_lines(consensus: Consensus) -> tuple[list[str], tuple[str, ...]]:
             head = [1, item, 1, len(slopes), words.flexmirt, intercepts.shape[1] + 1]
             lines.append("\t".join([*(str(h) for h in head), *(repr(float(v)) for v in values)]) + "\n")
     return lines, left_out
+
+
+def flexmirt_content(bank: Version) -> Content:
+    """A flexMIRT-style parameter file."""
+    lines, left_out = flexmirt_lines(bank.consensus(joint=False))
+
+    def write(path: Path) -> Any:
+        return path.write_text("".join(lines), encoding="utf-8")
+
+    return Content(write, len(lines), left_out)
 
 
 def read_mirt(table: pl.DataFrame) -> dict[str, dict[str, float]]:

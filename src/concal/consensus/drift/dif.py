@@ -161,7 +161,7 @@ def _distributions(
     for period, said in periods.items():
         k = said.dimensions.index(dimension)
         A, B = links[period, dimension]
-        mean, sd = A * said.mean[:, k] + B, A * said.sd[:, k]
+        mean, sd = metric.move_abilities(said.mean[:, k], said.sd[:, k], A, B)
         at = [names.index(name) for name in said.names]
         total[at] += said.sizes[:, None] * np.stack([np.ones_like(mean), mean, sd**2 + mean**2], axis=1)
     size = np.maximum(total[:, 0], 1.0)
