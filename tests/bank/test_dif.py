@@ -193,7 +193,7 @@ def test_command(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path)
     empty = Bank.create(tmp_path / "empty", SPEC)
     assert data(capsys, "dif", empty.path) == []
     assert run("dif", empty.path) == 0
-    assert "no period has groups" in capsys.readouterr().out
+    assert "no period yet" in capsys.readouterr().out
 
 
 def test_groups_are_a_table_of_their_own(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
