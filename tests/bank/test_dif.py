@@ -189,7 +189,7 @@ def test_command(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert len(data(capsys, "dif", bank.path, "--all")) == 48
     assert {"log_a_shift", "log_a_shift_sd"} <= listed[0].keys()
     assert run("dif", bank.path) == 0
-    assert "log a shift" in capsys.readouterr().out
+    assert "log a" in capsys.readouterr().out.splitlines()[1], "a header may have several lines"
     empty = Bank.create(tmp_path / "empty", SPEC)
     assert data(capsys, "dif", empty.path) == []
     assert run("dif", empty.path) == 0
