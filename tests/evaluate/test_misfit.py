@@ -39,6 +39,12 @@ def test_a_falling_score_asks_about_the_key():
     ]
 
 
+def test_nothing_is_said_of_falling_scores_where_slopes_are_equal():
+    fit = FIT.with_columns(falling_p=pl.lit(None, dtype=pl.Float64))
+    assert [text for _, text in misfit_flags(fit, None)] == ["misfit in Q1: 0.08 of the score"]
+    assert len(list(misfit_notices(fit, None))) == 1
+
+
 def test_items_that_groups_do_not_answer_alike():
     dif = pl.DataFrame(
         {

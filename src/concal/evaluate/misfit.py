@@ -106,8 +106,9 @@ def misfit_flags(
     fit: pl.DataFrame | None, pairs: pl.DataFrame | None, dif: pl.DataFrame | None = None
 ) -> Iterator[tuple[str, str]]:
     """(item id, what is worth knowing about it)."""
+    fall = {(row["item_id"], row["period"]) for row in falling(fit).iter_rows(named=True)}
     for row in misfits(fit).iter_rows(named=True):
-        falls = "; it falls with the ability: is the key reversed?" if row["falling_p"] <= FALLS else ""
+        falls = "; it falls with the ability: is the key reversed?" if (row["item_id"], row["period"]) in fall else ""
         yield row["item_id"], f"misfit in {row['period']}: {row['misfit']:.2f} of the score{falls}"
     for row in dependent(pairs).iter_rows(named=True):
         for item, other in ((row["item_id"], row["other_id"]), (row["other_id"], row["item_id"])):
