@@ -87,7 +87,7 @@ def test_items_that_differ_are_found_with_their_size(bank: Bank) -> None:
     table = bank.dif()
     flagged = table.filter(pl.col("flagged"))
     assert set(flagged["item_id"]) >= set(MOVED)
-    assert flagged["item_id"].n_unique() <= 4
+    assert flagged["item_id"].n_unique() <= 3
     own = flagged.filter(pl.col("item_id").is_in(MOVED))
     assert set(own["person_group"]) == {"b"}
     assert set(own["direction"]) == {"harder"}

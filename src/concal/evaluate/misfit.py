@@ -7,12 +7,11 @@ from typing import Any
 
 import polars as pl
 
+from concal.calibration.fit.items import FALLS
 from concal.evaluate.notice import Notice
 
 LEAST = 0.02
 """Misfit of the expected score below which a flagged item is not worth anybody's time."""
-FALLS = 0.001
-"""p-value of a flagged item's falling score from which the key is asked about."""
 DEPENDENT = 0.2
 """Q3 from which a pair of items is called dependent; the customary mark."""
 
