@@ -110,8 +110,9 @@ def _methods(
     far = []
     for row in table:
         key = (row["method"], row["loss"], row["grid_metric"])
-        if key not in others:
-            continue
+        change = np.array([np.log(float(row["A"])), float(row["B"])]) - at_means  # type: ignore[arg-type]
+        if key not in others or np.abs(change).max() <= 1e-6 or (np.abs(change) <= _SDS * sd_link).all():
+            continue  # the SD of the difference would only make it less
         other = others[key]
         if other is None:
             A, B = moment_link("log_mean_mean", part)
@@ -119,9 +120,8 @@ def _methods(
             answer = solve(part, other, start=(solution.A[some], solution.B[some]))
             A, B = answer.A, answer.B
         sd = np.maximum(sd_link, (_constants(A, B) - ours).std(axis=0, ddof=1))
-        change = np.array([np.log(float(row["A"])), float(row["B"])]) - at_means  # type: ignore[arg-type]
         sds = np.abs(change) / np.maximum(sd, 1e-12)
-        if sds.max() > _SDS and np.abs(change).max() > 1e-6:
+        if sds.max() > _SDS:
             name = str(row["method"])
             far.append((float(sds.max()), f"{name} A = {row['A']:.3f}, B = {row['B']:.3f} ({sds.max():.1f} SDs)"))
     if not far:

@@ -56,11 +56,15 @@ def center_moves(shifts: ScoreShifts, found: TwoGroups, kept: npt.NDArray[np.boo
     members = log_members(shifts, found.share, found.center, variance)
     decided = center_given(shifts, np.where(kept, 0, 1 + members[:, 1:].argmax(axis=1)), variance)[0]
     center, share = found.center, found.share
+    # what stays the same from sweep to sweep, sizes first: sums over them are sums of rows
+    scale = np.sqrt(0.5 / variance.T)
+    start, pull = scale * (shifts.mean - np.outer(DELTA, shifts.gain)), scale * shifts.gain
+    level = np.log(scale) - (np.log(scale) - (start - pull * center) ** 2).max(axis=0)  # keeps exp in range
     moves = np.empty(_SWEEPS)
     for sweep in range(-_WARMUP, _SWEEPS):
-        members = log_members(shifts, share, center, variance)
-        below = np.exp(members - members.max(axis=1, keepdims=True)).cumsum(axis=1)
-        z = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
+        members = np.exp(level - np.square(start - pull * center)) * share.T[:, shifts.group]
+        below = members.cumsum(axis=0)
+        z = (below < rng.random(len(shifts.mean)) * below[-1]).sum(axis=0)
         mean, precision = center_given(shifts, z, variance)
         center = mean + rng.standard_normal() / np.sqrt(precision)
         share = _draw_shares(z, shifts.group, size, rng)
@@ -78,8 +82,7 @@ def center_given(shifts: ScoreShifts, z: npt.NDArray[np.intp], variance: Array) 
 
 def _draw_shares(z: npt.NDArray[np.intp], group: npt.NDArray[np.intp], size: Array, rng: np.random.Generator) -> Array:
     """Shares (groups, sizes) given memberships: the first draw by which half of all anchors stay, or the nearest."""
-    counts = np.zeros((size.size, DELTA.size))
-    np.add.at(counts, (group, z), 1.0)
+    counts = np.bincount(group * DELTA.size + z, minlength=size.size * DELTA.size).reshape(size.size, -1).astype(float)
     if size.size > 1:
         counts += GROUP * counts.sum(axis=0) / size.sum()
     counts += _DRIFTED
