@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from concal.allocator import give_back
 from concal.calibration.checkpoint import Checkpoint
@@ -24,7 +23,7 @@ from concal.calibration.tables import response_table
 from concal.calibration.targets import shortfall, worst_ess, worst_rhat
 from concal.calibration.trace import Trace, population_names
 from concal.calibration.verdict import enough_items, good_items
-from concal.calibration.workers import available_cores
+from concal.calibration.workers import available_cores, one_blas_thread
 from concal.data.check import check_period
 from concal.data.period import PeriodData
 from concal.errors import counted, first_few
@@ -73,6 +72,7 @@ def calibrate(
     return calibrate_period(data, spec, period=period, seed=seed, checkpoint=checkpoint, progress=progress)
 
 
+@one_blas_thread
 def calibrate_period(
     data: PeriodData,
     spec: Spec,
@@ -109,8 +109,7 @@ def _sample(
     sampler = Sampler(layout, options, seed, options.threads or available_cores())
     give_back()
     try:
-        with threadpool_limits(1, "blas"):  # the population steps are small: BLAS threads would only get in the way
-            sampler.run(kept, progress, resume=resume)
+        sampler.run(kept, progress, resume=resume)
     finally:
         sampler.close()
     sampled = sampler.sampled()

@@ -1,18 +1,39 @@
-"""Threads that share the chunks of a sweep."""
+"""Threads: how many there may be, those that share the chunks of a sweep, and BLAS, which gets one."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
-from typing import Any, Self
+from typing import Any, ParamSpec, Self, TypeVar
+
+from threadpoolctl import threadpool_limits
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def available_cores() -> int:
     """Cores this process may use: those of its affinity where the system has such a thing."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def one_blas_thread(function: Callable[P, R]) -> Callable[P, R]:
+    """Run a function with BLAS on one thread.
+
+    Products of small matrices and of a few thousand rows lose by more: on two busy cores a period's factors took five
+    times as long. And sums that are split among threads come out differently with their number.
+    """
+
+    @functools.wraps(function)
+    def alone(*args: P.args, **kwargs: P.kwargs) -> R:
+        with threadpool_limits(1, "blas"):
+            return function(*args, **kwargs)
+
+    return alone
 
 
 class Workers:

@@ -11,6 +11,7 @@ import polars as pl
 
 from concal import metric
 from concal.calibration.result import Calibration
+from concal.calibration.workers import one_blas_thread
 from concal.errors import LinkError, counted, first_few
 from concal.linking.anchors import (
     Candidates,
@@ -91,6 +92,7 @@ def link(
     return link_sources(period, target, spec=spec or LinkingSpec(), consensus=consensus, others=known, threads=threads)
 
 
+@one_blas_thread
 def link_sources(
     period: Source,
     target: Source,

@@ -25,6 +25,7 @@ from concal.bank.update.new_period import NewPeriod
 from concal.bank.update.periods import Periods
 from concal.bank.update.progress import Clock
 from concal.bank.update.spec import read_spec, refuse_other_dimensions, write_spec
+from concal.calibration.workers import one_blas_thread
 from concal.consensus.combine import consensus_of
 from concal.consensus.drift.alarms import Alarm, raise_alarms
 from concal.consensus.result import Consensus
@@ -72,6 +73,7 @@ class NextVersion:
     alarms: tuple[Alarm, ...] = ()
 
 
+@one_blas_thread
 def make_next_version(
     store: Store,
     contribute: Contribution,

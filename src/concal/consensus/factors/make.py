@@ -6,6 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.result import Calibration, GroupDraws
+from concal.calibration.workers import one_blas_thread
 from concal.consensus.factors.by_parts import from_draws
 from concal.consensus.factors.check import check_calibration, collapsed, effective_draws
 from concal.consensus.factors.gaussians import finish, from_gradients
@@ -19,6 +20,7 @@ from concal.consensus.shared import with_own_spread
 Array = npt.NDArray[np.float64]
 
 
+@one_blas_thread
 def make_factors(calibration: Calibration) -> PeriodFactors:
     """What the period's responses said about its items: a function of the calibration alone.
 

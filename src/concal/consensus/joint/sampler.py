@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.kernels import LANES
@@ -18,7 +17,7 @@ from concal.calibration.moves.sigma import SigmaMove
 from concal.calibration.moves.strata import draw_family
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.targets import worst_ess, worst_rhat
-from concal.calibration.workers import Workers
+from concal.calibration.workers import Workers, one_blas_thread
 from concal.consensus.joint.likelihood import Factors
 from concal.consensus.joint.links import LinkMoves
 from concal.consensus.joint.state import JointState
@@ -88,21 +87,21 @@ class JointSampler:
         self.sigma = SigmaMove(self.layout)
         self.factors = factors
 
+    @one_blas_thread
     def run(self, tell: Tell, most_sweeps: int = MOST_SWEEPS) -> JointDraws:
         """Warm up, sample until links and populations have enough effective draws, and sum up.
 
         Half-way through the warm-up the factors are linearised anew, where the items are by then.
         """
-        with threadpool_limits(1, "blas"):
-            trace = JointTrace(self.layout.groups, self.state, self.workers)
-            for k in range(WARMUP):
-                self.sweep(adapting=True)
-                if WARMUP // 4 <= k < WARMUP // 2:
-                    trace.record(self.state)
-                if k == WARMUP // 2:
-                    self._relocate(trace)
-                tell(0.4 * (k + 1) / WARMUP, f"warm-up {k + 1} of {WARMUP}")
-            return self._sample(tell, most_sweeps)
+        trace = JointTrace(self.layout.groups, self.state, self.workers)
+        for k in range(WARMUP):
+            self.sweep(adapting=True)
+            if WARMUP // 4 <= k < WARMUP // 2:
+                trace.record(self.state)
+            if k == WARMUP // 2:
+                self._relocate(trace)
+            tell(0.4 * (k + 1) / WARMUP, f"warm-up {k + 1} of {WARMUP}")
+        return self._sample(tell, most_sweeps)
 
     def _relocate(self, trace: JointTrace) -> None:
         link = self.state.links.mean(axis=-1)
