@@ -159,7 +159,7 @@ def test_other_dimensions_are_refused_before_calibrating(bank: Bank) -> None:
     ("change", "said"),
     [
         ({"model": "3pl"}, r"'vocabulary': 3pl on 'reading', but period 'Q1' has 2pl on 'reading'"),
-        ({"model": "1pl"}, r"2pl with equal slopes on 'reading', but period 'Q1' has 2pl on"),
+        ({"model": "1pl"}, r"1pl on 'reading', but period 'Q1' has 2pl on"),
     ],
 )
 def test_another_model_of_a_group_is_refused_before_calibrating(bank: Bank, change: Any, said: str) -> None:

@@ -19,6 +19,8 @@ def test_names_and_options():
     assert make_model("1pl") == make_model("2pl", slopes="equal") != make_model("2pl")
     assert make_model("gpcm", 4, "equal").shared == (1,)
     assert decode_model(encode_model(make_model("grm", 3, "equal"))) == make_model("grm", 3, "equal")
+    assert [make_model(n, k).kind for n, k in (("rasch", None), ("pcm", 3), ("rsm", 3))] == ["1pl", "pcm", "rsm"]
+    assert make_model("grm", 3, "equal").kind == "grm with equal slopes"
     with pytest.raises(SpecError, match="response model '1pl' has equal slopes"):
         make_model("1pl", slopes="free")
     assert make_model("rasch") == make_model("1pl")

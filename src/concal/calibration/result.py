@@ -227,7 +227,7 @@ class Calibration:
         n = self.abilities.person_ids.len() if self.abilities is not None else None
         return {
             "period": self.period,
-            "items": ", ".join(f"{g.n_items:,} {name} ({g.model.name})" for name, g in self.groups.items()),
+            "items": ", ".join(f"{g.n_items:,} {name} ({g.model.kind})" for name, g in self.groups.items()),
             "examinees": f"{n:,}" if n is not None else "not known",
             "responses": f"{sum(int(g.n_responses.sum()) for g in self.groups.values()):,}",
             "draws": f"{self.n_draws:,} of {self.engine}, seed {self.seed}",

@@ -107,7 +107,7 @@ class Consensus:
         return {
             "method": self.method,
             "periods": f"{', '.join(self.periods)}; reference {self.reference}",
-            "groups": ", ".join(f"{len(g.item_ids):,} {name} ({g.model.name})" for name, g in self.groups.items()),
+            "groups": ", ".join(f"{len(g.item_ids):,} {name} ({g.model.kind})" for name, g in self.groups.items()),
             "items": ", ".join(kinds),
             "joint draws": len(next(iter(self.joint.values()))) if self.joint else None,
             "warnings": doubts(self.warnings),

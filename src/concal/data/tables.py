@@ -37,7 +37,7 @@ def period_tables(
         groups.append(
             {
                 "group": name,
-                "model": group.model.name,
+                "model": group.model.kind,
                 "dimension": group.dimension,
                 "items": len(group.item_ids),
                 "items_in_table": int((table["group"] == name).sum()),

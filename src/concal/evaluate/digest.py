@@ -174,7 +174,7 @@ def source_table(consensus: Consensus) -> pl.DataFrame:
         sources = [str(s) for s in group.source]
         kinds = {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
         rows.append(
-            {"group": name, "dimension": group.dimension, "model": group.model.name, "items": len(sources), **kinds}
+            {"group": name, "dimension": group.dimension, "model": group.model.kind, "items": len(sources), **kinds}
         )
     return pl.DataFrame(rows)
 

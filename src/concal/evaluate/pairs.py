@@ -102,7 +102,7 @@ def _group_pairs(method: str, group: GroupConsensus, pooled: Calibration, worst:
             "item_id": np.repeat(np.array(ids, dtype=object), p).tolist(),
             "group": [group.name] * (len(here) * p),
             "dimension": [group.dimension] * (len(here) * p),
-            "model": [group.model.name] * (len(here) * p),
+            "model": [group.model.kind] * (len(here) * p),
             "parameter": list(group.model.parameters) * len(here),
             "source": np.repeat(group.source[here], p).tolist(),
             "n_responses": np.repeat(group.n_responses[here], p),

@@ -57,6 +57,7 @@ class ResponseModel(ABC):
 
     name: ClassVar[str]
     polytomous: ClassVar[bool] = False  # takes a number of categories
+    known_as: ClassVar[Mapping[tuple[str, ...], str]] = {}  # what the field calls it with these equal
     slopes: Slopes = field(default="free", kw_only=True)  # every item's own, or one for the group
 
     @property
@@ -76,9 +77,10 @@ class ResponseModel(ABC):
 
     @property
     def kind(self) -> str:
-        """The model in words, without its number of categories: what a group keeps for good."""
-        equal = [name for name in ("slopes", "steps") if getattr(self, name, "free") == "equal"]
-        return f"{self.name} with equal {' and '.join(equal)}" if equal else self.name
+        """The model's name with what its items have in common, such as 1pl: what a group keeps for good."""
+        equal = tuple(name for name in ("slopes", "steps") if getattr(self, name, "free") == "equal")
+        said = f"{self.name} with equal {' and '.join(equal)}" if equal else self.name
+        return self.known_as.get(equal, said)
 
     @property
     @abstractmethod

@@ -129,6 +129,7 @@ class GPCM(Polytomous):
     """Partial credit, scored 0, 1, ..., K - 1."""
 
     name: ClassVar[str] = "gpcm"
+    known_as: ClassVar[Mapping[tuple[str, ...], str]] = {("slopes",): "pcm", ("slopes", "steps"): "rsm"}
 
     @property
     def extras(self) -> tuple[str, ...]:

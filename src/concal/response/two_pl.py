@@ -2,6 +2,7 @@ r"""Two-parameter logistic model: :math:`P(1) = \sigma(\eta)`."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -43,6 +44,7 @@ class TwoPL(ResponseModel):
     """Right or wrong, scored 0/1."""
 
     name: ClassVar[str] = "2pl"
+    known_as: ClassVar[Mapping[tuple[str, ...], str]] = {("slopes",): "1pl"}
 
     @property
     def extras(self) -> tuple[str, ...]:

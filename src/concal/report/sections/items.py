@@ -42,7 +42,7 @@ def _group(view: View, name: str, block: Block) -> dict[str, Any]:
     return {
         "name": name,
         "dimension": group.dimension,
-        "model": group.model.name,
+        "model": group.model.kind,
         "categories": group.model.n_categories,
         "parameters": list(group.model.parameters),
         "n": len(group.item_ids),
