@@ -22,12 +22,12 @@ import numpy as np
 import polars as pl
 
 from concal.bank.bank import Bank
+from concal.bank.building.progress import Clock
+from concal.bank.jobs.calibrating import calibrate_on_shelf, engine
+from concal.bank.jobs.cluster import Task, calibrate_there, connected
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.bank.update.calibrating import calibrate_on_shelf, engine
-from concal.bank.update.cluster import Task, calibrate_there, connected
-from concal.bank.update.progress import Clock
-from concal.bank.update.shelf import Shelf
 from concal.calibration.fingerprint import fingerprint
 from concal.data.period import GroupData, PeriodData
 from concal.response import make_model

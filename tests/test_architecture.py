@@ -35,6 +35,17 @@ ORDER = [
     {"cli"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(ORDER) for room in rooms}
+BANK_ORDER = [
+    {"store"},
+    {"acts"},
+    {"tables"},
+    {"building"},
+    {"jobs"},
+    {"update"},
+    {"exchange", "evaluation", "reading", "scoring", "version"},
+    {"bank"},
+]
+BANK_LEVEL = {room: level for level, rooms in enumerate(BANK_ORDER) for room in rooms}
 FILES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
 
 
@@ -70,6 +81,19 @@ def wrong_way(path: Path) -> list[str]:
             found.append(f"{path.relative_to(ROOT)}:{line} imports {name}; give the room {there!r} a place in ORDER")
         elif there != here and LEVEL[there] >= LEVEL[here]:
             found.append(f"{path.relative_to(ROOT)}:{line} imports {name}: {here} may not know {there}")
+    return found
+
+
+def wrong_way_in_the_bank(path: Path) -> list[str]:
+    """The bank's rooms in the order a version is made: files, tables, what a version is made of, jobs, updates."""
+    parts = path.relative_to(ROOT).parts
+    if parts[0] != "bank" or parts[1] == "__init__.py":
+        return []
+    here, found = parts[1].removesuffix(".py"), []
+    for line, name in imported_modules(path):
+        there = [*name.split("."), ""][2] if name.startswith("concal.bank.") else here
+        if there != here and BANK_LEVEL.get(there, len(BANK_ORDER)) > BANK_LEVEL[here]:
+            found.append(f"{path.relative_to(ROOT)}:{line} imports {name}: bank/{here} may not know {there}")
     return found
 
 
@@ -196,7 +220,7 @@ def test_every_room_has_a_place():
     assert {room_of(p) for p in FILES} <= set(LEVEL)
 
 
-@pytest.mark.parametrize("rule", [wrong_way, runs_code, looks_into_the_compiler, moves_by_hand])
+@pytest.mark.parametrize("rule", [wrong_way, wrong_way_in_the_bank, runs_code, looks_into_the_compiler, moves_by_hand])
 def test_house_rule(rule):
     assert [problem for path in FILES for problem in rule(path)] == []
 
@@ -224,6 +248,8 @@ def test_only_response_knows_formats():
         (moves_by_hand, "score", "def f(A, m, B):\n    return A * m + B"),
         (moves_by_hand, "score", "def f(row, m):\n    return row['B_mean'] + m * row['A_mean']"),
         (moves_by_hand, "bank", "def f(link, k, t, np):\n    return (t - link.B[:, k]) / np.asarray(link.A)[:, k]"),
+        (wrong_way_in_the_bank, "bank/tables", "from concal.bank.building.periods import Periods"),
+        (wrong_way_in_the_bank, "bank/building", "import concal.bank.bank"),
         (runs_code, "data", "import pickle"),
         (runs_code, "data", "def f(x):\n    return eval(x)"),
         (runs_code, "data", "def f(np, p):\n    return np.load(p, allow_pickle=True)"),
@@ -231,7 +257,7 @@ def test_only_response_knows_formats():
 )
 def test_rules_catch_offenders(rule, room, source, tmp_path, monkeypatch):
     path = tmp_path / room / "module.py"
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     path.write_text(source)
     monkeypatch.setattr(f"{__name__}.ROOT", tmp_path)
     assert rule(path)

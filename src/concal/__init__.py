@@ -18,7 +18,7 @@ _PUBLIC = {
     "LinkConstants": "concal.linking.parameters",
     "Consensus": "concal.consensus.result",
     "Evaluation": "concal.bank.evaluation",
-    "Update": "concal.bank.update.progress",
+    "Update": "concal.bank.building.progress",
     "calibrate": "concal.calibration.period",
     "link": "concal.linking.period",
     "link_parameters": "concal.linking.parameters",
@@ -41,8 +41,8 @@ __all__ = [*_PUBLIC, "__version__"]
 
 if TYPE_CHECKING:  # what type checkers see; a test compares it with the names above
     from concal.bank.bank import Bank as Bank
+    from concal.bank.building.progress import Update as Update
     from concal.bank.evaluation import Evaluation as Evaluation
-    from concal.bank.update.progress import Update as Update
     from concal.calibration.period import calibrate as calibrate
     from concal.calibration.result import Calibration as Calibration
     from concal.consensus.combine import combine as combine

@@ -26,9 +26,8 @@ from places import copy_bank
 from programme import SPEC, fake_calibrator, items_table, responses_table
 
 from concal.bank.bank import Bank
-from concal.bank.store import cloud, files, folders, parquet, transaction
+from concal.bank.store import cloud, files, folders, parquet, shelf, transaction
 from concal.bank.store.store import Store
-from concal.bank.update import shelf
 from concal.linking.criteria import Anchors, make_loss, make_quadrature
 from concal.linking.solve import Criterion, solve
 

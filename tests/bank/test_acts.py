@@ -10,10 +10,10 @@ import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
+from concal.bank.acts import Acts
 from concal.bank.bank import Bank
+from concal.bank.building.periods import Periods
 from concal.bank.store.manifest import Act
-from concal.bank.update.acts import Acts
-from concal.bank.update.periods import Periods
 from concal.errors import BankError
 from concal.spec import Spec
 

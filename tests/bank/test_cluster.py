@@ -20,15 +20,15 @@ import pytest
 
 import concal
 from concal.bank.bank import Bank
+from concal.bank.jobs import cluster as clusters
+from concal.bank.jobs import travel
+from concal.bank.jobs.job import do_job, stop_job, write_job
+from concal.bank.jobs.job_data import read_data
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import FileEntry, parse_json
+from concal.bank.store.shelf import finished_on
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.bank.update import cluster as clusters
-from concal.bank.update import travel
-from concal.bank.update.job import do_job, stop_job, write_job
-from concal.bank.update.job_data import read_data
-from concal.bank.update.shelf import finished_on
 from concal.calibration.known import guide_period
 from concal.calibration.period import calibrate_period
 from concal.calibration.sampler import Stopped
@@ -124,7 +124,7 @@ def test_a_job_holds_everything_a_calibration_depends_on(tmp_path: Path) -> None
 
 
 def test_a_job_that_is_called_off_ends_and_goes_on_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("concal.bank.update.job._LOOK_SECONDS", -1.0)
+    monkeypatch.setattr("concal.bank.jobs.job._LOOK_SECONDS", -1.0)
     bank = Bank.create(tmp_path / "bank", QUICK)
     data = check_period(responses_table("Q1"), items_table(), QUICK, period="Q1").data
     name = write_job(bank._store, data, QUICK, 7)
@@ -144,7 +144,7 @@ def test_backfill_gives_what_adding_one_by_one_gives(
     told: list[str] = []
     with monkeypatch.context() as nothing_here:
         nothing_here.setattr("concal.calibration.period.calibrate_period", never)  # all of it happens in jobs
-        nothing_here.setattr("concal.bank.update.link_periods.link_sources", never)
+        nothing_here.setattr("concal.bank.building.link_periods.link_sources", never)
         done = bank.backfill(
             manifest,
             accept_unconverged=True,
@@ -235,7 +235,7 @@ def test_a_backlog_stops_at_an_unconverged_period_and_does_not_calibrate_it_agai
     with pytest.raises(ConvergenceError, match=r"Q1.* has not converged"):
         bank.backfill(manifest, cluster=client)
     assert bank.version == 0
-    monkeypatch.setattr("concal.bank.update.job.calibrate_period", never)
+    monkeypatch.setattr("concal.bank.jobs.job.calibrate_period", never)
     with pytest.raises(ConvergenceError, match=r"Q1.* has not converged"):
         bank.backfill(manifest, cluster=client)
     monkeypatch.undo()

@@ -20,16 +20,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from polars.testing import assert_frame_equal
 
 from concal.bank.bank import Bank
+from concal.bank.building.coding import catalogue
+from concal.bank.building.new_period import NewPeriod, keep_calibration, new_period
+from concal.bank.building.next_version import Change, make_next_version
+from concal.bank.building.periods import Periods
+from concal.bank.building.progress import Clock
 from concal.bank.exchange.draws import calibration_from_draws
 from concal.bank.store.manifest import PeriodEntry, Snapshot
 from concal.bank.store.parquet import read_bytes
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.transaction import Transaction
-from concal.bank.update.coding import catalogue
-from concal.bank.update.new_period import NewPeriod, keep_calibration, new_period
-from concal.bank.update.next_version import Change, make_next_version
-from concal.bank.update.periods import Periods
-from concal.bank.update.progress import Clock
-from concal.bank.update.shelf import Shelf
 from concal.bank.version import Version
 from concal.data.check import check_period
 from concal.errors import ConcalError

@@ -16,12 +16,12 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.bank.building import evidence, link_periods
+from concal.bank.building.coding import catalogue
+from concal.bank.building.periods import Periods
+from concal.bank.building.spec import merge_specs
 from concal.bank.store import parquet
 from concal.bank.store.transaction import Transaction
-from concal.bank.update import evidence, link_periods
-from concal.bank.update.coding import catalogue
-from concal.bank.update.periods import Periods
-from concal.bank.update.spec import merge_specs
 from concal.calibration.fingerprint import ENGINE, fingerprint
 from concal.consensus.factors.make import make_factors
 from concal.data.check import check_period
@@ -416,7 +416,7 @@ def test_warnings_of_earlier_periods_stay(any_place: Place, monkeypatch: pytest.
         made = make_factors(calibration)
         return replace(made, warnings=(*made.warnings, f"doubt about {calibration.period}"))
 
-    monkeypatch.setattr("concal.bank.update.new_period.make_factors", doubtful)
+    monkeypatch.setattr("concal.bank.building.new_period.make_factors", doubtful)
     bank = Bank.create(any_place / "bank", SPEC)
     add(bank, "Q1")
     add(bank, "Q2", 2)
@@ -471,7 +471,7 @@ def test_a_resumed_period_comes_with_the_item_table_given_now(bank: Bank, monkey
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("concal.bank.update.next_version.consensus_of", interrupted)
+        patch.setattr("concal.bank.building.next_version.consensus_of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             add(bank, "Q3", 4)
     add(bank, "Q3", 4, items=items_table(20))

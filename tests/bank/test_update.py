@@ -294,7 +294,7 @@ def test_finished_calibration_is_not_run_again(bank: Bank, monkeypatch: pytest.M
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("concal.bank.update.next_version.consensus_of", interrupted)
+        patch.setattr("concal.bank.building.next_version.consensus_of", interrupted)
         with pytest.raises(KeyboardInterrupt):
             add(bank, "Q4", 1, calibrator=counted)
     assert bank.refresh().version == 3

@@ -57,9 +57,9 @@ def looked_at(tmp_path_factory) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         stopped = SimpleNamespace(perf_counter=lambda: 0.0, process_time=lambda: 0.0)
-        for module in ("concal.cost", "concal.bank.update.next_version"):
+        for module in ("concal.cost", "concal.bank.building.next_version"):
             patch.setattr(f"{module}.time", stopped)
-        for module in ("concal.bank.store.commit", "concal.bank.update.new_period", "concal.bank.bank"):
+        for module in ("concal.bank.store.commit", "concal.bank.building.new_period", "concal.bank.bank"):
             patch.setattr(f"{module}.now", lambda: "2026-04-01T09:00:00+00:00")
         for module in ("concal.bank.store.commit", "concal.bank.bank"):
             patch.setattr(f"{module}.author", lambda: "ada@desk")

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
-from concal.bank.update.progress import Update
+from concal.bank.building.progress import Update
 from concal.cli import COMMAND_MODULES, app, main
 from concal.cli.cells import cell_text, number_text
 from concal.cli.show import write_table

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from concal.bank.building.link_periods import Made
+from concal.bank.building.progress import Progress, Update
+from concal.bank.building.spec import with_consensus, write_spec
 from concal.bank.evaluation import Evaluation
+from concal.bank.jobs.calibrating import Calibrator
+from concal.bank.jobs.cluster import Cluster, reached
 from concal.bank.store.commit import author, commit, now, stamp, successor
 from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderWriter
@@ -17,13 +22,8 @@ from concal.bank.store.transaction import Transaction, add_release, create_store
 from concal.bank.store.upkeep import Pruned, Verification, prune, verify
 from concal.bank.update import add, change, decide
 from concal.bank.update.backfill import Row, backfill, read_backlog
-from concal.bank.update.calibrating import Calibrator
 from concal.bank.update.check import check
-from concal.bank.update.cluster import Cluster, reached
-from concal.bank.update.link_periods import Made
-from concal.bank.update.progress import Progress, Update
 from concal.bank.update.reporting import Rules, set_reporting
-from concal.bank.update.spec import with_consensus, write_spec
 from concal.bank.version import Version
 from concal.calibration.result import Calibration
 from concal.data.check import CheckedPeriod

@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.bank.acts import Acts
 from concal.bank.store.folder import FolderReader
 from concal.bank.tables.calibration import read_ability_groups
-from concal.bank.update.acts import Acts
 from concal.consensus.result import Consensus
 from concal.score.items import ScoringItems
 from concal.score.prior import Abilities, Population

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
+from concal.bank.building.coding import design_rows
 from concal.bank.reading.diagnosis import Diagnosis
 from concal.bank.reading.people import People
 from concal.bank.reading.tables import Tables
 from concal.bank.tables.views import item_table, wide_items
-from concal.bank.update.coding import design_rows
 from concal.consensus.draws import item_draws
 from concal.consensus.predict import predict_items
 from concal.data.findings import Findings

@@ -30,7 +30,7 @@ from concal.cli.show import print_json, print_warnings
 from concal.errors import counted, first_few
 
 if TYPE_CHECKING:
-    from concal.bank.update.progress import Update
+    from concal.bank.building.progress import Update
     from concal.bank.version import Version
 
 

@@ -11,15 +11,15 @@ import numpy as np
 import polars as pl
 
 from concal.bank.bank import Bank
+from concal.bank.building.progress import Clock, Progress
 from concal.bank.evaluation import Evaluation
+from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf, engine
+from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, connected, reached
+from concal.bank.jobs.travel import TravellingCheckpoint, drop_tables
 from concal.bank.store.manifest import FileEntry
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.bank.update.calibrating import Calibrator, calibrate_on_shelf, engine
-from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected, reached
-from concal.bank.update.progress import Clock, Progress
-from concal.bank.update.shelf import Shelf
-from concal.bank.update.travel import TravellingCheckpoint, drop_tables
 from concal.calibration.fingerprint import fingerprint
 from concal.calibration.result import Calibration, mixture_moments
 from concal.consensus.result import Consensus

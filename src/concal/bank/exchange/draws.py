@@ -28,8 +28,8 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.bank.building.new_period import check_calibration, check_item_draws
 from concal.bank.exchange.population import population_of_draws
-from concal.bank.update.new_period import check_calibration, check_item_draws
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.calibration.standardise import group_rows, standardise

@@ -7,17 +7,17 @@ from typing import Any
 
 import polars as pl
 
+from concal.bank.acts import Acts
+from concal.bank.building.coding import merged_coding, unanswered_items
+from concal.bank.building.evidence import evidence_of
+from concal.bank.building.periods import Periods
+from concal.bank.building.spec import read_spec, with_consensus
 from concal.bank.evaluation import Evaluation, from_content
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.responses import read_persons
 from concal.bank.tables.results import read_consensus, read_totals
-from concal.bank.update.acts import Acts
-from concal.bank.update.coding import merged_coding, unanswered_items
-from concal.bank.update.evidence import evidence_of
-from concal.bank.update.periods import Periods
-from concal.bank.update.spec import read_spec, with_consensus
 from concal.calibration.result import Calibration
 from concal.consensus.combine import consensus_of
 from concal.consensus.factors.period import PeriodFactors, Placed

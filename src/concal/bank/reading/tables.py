@@ -7,6 +7,7 @@ from typing import Any
 
 import polars as pl
 
+from concal.bank.acts import Acts, in_words
 from concal.bank.reading.contents import Contents
 from concal.bank.tables.abilities import ABILITY_COLUMNS, ability_table
 from concal.bank.tables.person_groups import GROUP_COLUMNS, group_table
@@ -19,7 +20,6 @@ from concal.bank.tables.views import (
     wanted_items,
     wide_items,
 )
-from concal.bank.update.acts import Acts, in_words
 from concal.consensus.links import links_in_force
 from concal.errors import counted, first_few
 

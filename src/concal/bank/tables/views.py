@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from concal.bank.acts import Acts
 from concal.bank.store.manifest import Release, Snapshot
-from concal.bank.update.acts import Acts
 from concal.consensus.result import GroupConsensus
 from concal.errors import BankError, counted, first_few
 from concal.linking.result import Link

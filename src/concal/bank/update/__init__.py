@@ -1,1 +1,1 @@
-"""The way to the next version: a contribution, and one function that builds everything else from it."""
+"""What people ask of a bank: add, backfill, retract, combine again, act on an item; each contributes to a version."""

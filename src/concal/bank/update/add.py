@@ -9,24 +9,24 @@ from typing import Any
 
 import polars as pl
 
+from concal.bank.acts import Acts
+from concal.bank.building.link_periods import Made
+from concal.bank.building.new_period import NewPeriod, finished_tables, keep_calibration, new_period
+from concal.bank.building.next_version import Change, make_next_version
+from concal.bank.building.periods import Periods
+from concal.bank.building.progress import Clock, Progress, Update
+from concal.bank.building.spec import merge_specs, with_sweeps
+from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf, engine
+from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, connected, link_there
+from concal.bank.jobs.shards import ShardedRun
+from concal.bank.jobs.travel import TravellingCheckpoint
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
-from concal.bank.update.acts import Acts
-from concal.bank.update.calibrating import Calibrator, calibrate_on_shelf, engine
 from concal.bank.update.check import check, guided, refuse_known, refuse_overlap
-from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected, link_there
-from concal.bank.update.link_periods import Made
-from concal.bank.update.new_period import NewPeriod, finished_tables, keep_calibration, new_period
-from concal.bank.update.next_version import Change, make_next_version
-from concal.bank.update.periods import Periods
-from concal.bank.update.progress import Clock, Progress, Update
-from concal.bank.update.shards import ShardedRun
-from concal.bank.update.shelf import Shelf
-from concal.bank.update.spec import merge_specs, with_sweeps
-from concal.bank.update.travel import TravellingCheckpoint
 from concal.calibration.fingerprint import fingerprint
 from concal.calibration.known import guide_period
 from concal.calibration.result import Calibration

@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from concal.bank.building.link_periods import Made
+from concal.bank.building.new_period import finished_tables
+from concal.bank.building.periods import Periods
+from concal.bank.building.progress import Clock, Progress, Update
+from concal.bank.building.spec import read_spec, with_sweeps
+from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, link_there, reached
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.update.check import check_data, refuse_known
-from concal.bank.update.cluster import Cluster, Task, calibrate_there, link_there, reached
-from concal.bank.update.link_periods import Made
-from concal.bank.update.new_period import finished_tables
-from concal.bank.update.periods import Periods
-from concal.bank.update.progress import Clock, Progress, Update
-from concal.bank.update.shelf import Shelf
-from concal.bank.update.spec import read_spec, with_sweeps
 from concal.calibration.fingerprint import fingerprint
 from concal.data.check import CheckedPeriod
 from concal.data.deal import with_shards

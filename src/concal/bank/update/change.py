@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from concal.bank.building.next_version import Change, Contribution, make_next_version
+from concal.bank.building.progress import Clock, Progress, Update
+from concal.bank.building.spec import with_consensus, with_reference
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
-from concal.bank.update.next_version import Change, Contribution, make_next_version
-from concal.bank.update.progress import Clock, Progress, Update
-from concal.bank.update.spec import with_consensus, with_reference
 from concal.errors import BankError, first_few
 from concal.spec import Spec
 

@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from concal.bank.acts import NOTHING, Adjustment
+from concal.bank.building.coding import merge_codings, used_coding
+from concal.bank.building.new_period import NewPeriod
+from concal.bank.building.periods import GroupModel, Periods
+from concal.bank.building.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.responses import read_persons
-from concal.bank.update.acts import NOTHING, Adjustment
-from concal.bank.update.coding import merge_codings, used_coding
-from concal.bank.update.new_period import NewPeriod
-from concal.bank.update.periods import GroupModel, Periods
-from concal.bank.update.spec import merge_specs, read_spec, refuse_other_dimensions
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.deal import with_shards
 from concal.data.people import plain

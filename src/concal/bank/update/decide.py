@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from concal.bank.acts import Acts, in_words
+from concal.bank.building.next_version import Change
+from concal.bank.building.periods import Periods
+from concal.bank.building.progress import Progress, Update
 from concal.bank.store.manifest import Act, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
-from concal.bank.update.acts import Acts, in_words
 from concal.bank.update.change import known_period, update
-from concal.bank.update.next_version import Change
-from concal.bank.update.periods import Periods
-from concal.bank.update.progress import Progress, Update
 from concal.errors import BankError, first_few
 from concal.spec import Spec
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from concal.bank.building.progress import Update
+from concal.bank.building.spec import read_spec, write_spec
 from concal.bank.store.commit import commit, successor
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
-from concal.bank.update.progress import Update
-from concal.bank.update.spec import read_spec, write_spec
 from concal.errors import BankError, first_few
 from concal.spec import ReportedScore, Spec
 

@@ -17,14 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import concal
+from concal.bank.building.link_periods import Made
+from concal.bank.building.progress import Clock
+from concal.bank.jobs.job import do_job, stop_job, write_job
+from concal.bank.jobs.link_job import LINK, do_link, read_links, write_links
+from concal.bank.jobs.travel import clear_folders, drop_tables, fetch_folder
 from concal.bank.store.manifest import FileEntry, Snapshot
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
-from concal.bank.update.job import do_job, stop_job, write_job
-from concal.bank.update.link_job import LINK, do_link, read_links, write_links
-from concal.bank.update.link_periods import Made
-from concal.bank.update.progress import Clock
-from concal.bank.update.shelf import Shelf
-from concal.bank.update.travel import clear_folders, drop_tables, fetch_folder
 from concal.calibration.fingerprint import ENGINE
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
@@ -190,7 +190,7 @@ def run_jobs(client: Any, store: Store, jobs: Mapping[str, str], clock: Clock) -
     store
         The bank's.
     jobs
-        Name of a job (of `concal.bank.update.job` or `concal.bank.update.link_job`) by what is shown of it.
+        Name of a job (of `concal.bank.jobs.job` or `concal.bank.jobs.link_job`) by what is shown of it.
     clock
         Told of each.
     """

@@ -13,12 +13,12 @@ from functools import cached_property
 
 import polars as pl
 
+from concal.bank.building.evidence import evidence_of, sum_totals
+from concal.bank.building.periods import Periods, hash_of
 from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import PeriodEntry
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import write_link
-from concal.bank.update.evidence import evidence_of, sum_totals
-from concal.bank.update.periods import Periods, hash_of
 from concal.consensus.analytic.totals import TOTALS
 from concal.consensus.combine import consensus_of
 from concal.consensus.result import GroupConsensus

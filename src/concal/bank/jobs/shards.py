@@ -11,16 +11,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from concal.bank.building.new_period import finished_tables
+from concal.bank.building.progress import Clock
+from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf
+from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, connected
+from concal.bank.jobs.travel import TravellingCheckpoint, drop_tables
 from concal.bank.store.manifest import FileEntry
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
 from concal.bank.tables.results import read_factors
-from concal.bank.update.calibrating import Calibrator, calibrate_on_shelf
-from concal.bank.update.cluster import Cluster, Task, calibrate_there, connected
-from concal.bank.update.new_period import finished_tables
-from concal.bank.update.progress import Clock
-from concal.bank.update.shelf import Shelf
-from concal.bank.update.travel import TravellingCheckpoint, drop_tables
 from concal.calibration.fingerprint import fingerprint
 from concal.calibration.result import Calibration
 from concal.calibration.streams import seed_of
@@ -32,7 +32,7 @@ from concal.spec import Spec
 
 @dataclass(frozen=True)
 class ShardedRun:
-    """Calibrates a period shard by shard; see `concal.bank.update.calibrating.Calibrator`.
+    """Calibrates a period shard by shard; see `concal.bank.jobs.calibrating.Calibrator`.
 
     Attributes
     ----------

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from concal.allocator import give_back
+from concal.bank.building.new_period import finished_tables, keep_calibration
+from concal.bank.jobs.travel import TravellingCheckpoint
 from concal.bank.store.files import disk_errors
 from concal.bank.store.manifest import FileEntry
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
-from concal.bank.update.new_period import finished_tables, keep_calibration
-from concal.bank.update.shelf import Shelf
-from concal.bank.update.travel import TravellingCheckpoint
 from concal.calibration.result import Calibration
 from concal.data.period import PeriodData
 from concal.spec import Spec

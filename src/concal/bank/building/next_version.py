@@ -11,20 +11,20 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from concal.bank.acts import Acts
+from concal.bank.building.coding import unanswered_items
+from concal.bank.building.evidence import evidence_of, next_totals, totals_key
+from concal.bank.building.link_periods import Made, link_periods
+from concal.bank.building.new_period import NewPeriod
+from concal.bank.building.periods import Periods
+from concal.bank.building.progress import Clock
+from concal.bank.building.spec import read_spec, refuse_other_dimensions, write_spec
 from concal.bank.store.commit import commit, successor
 from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import Act, FileEntry, PeriodEntry, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import write_consensus, write_totals
-from concal.bank.update.acts import Acts
-from concal.bank.update.coding import unanswered_items
-from concal.bank.update.evidence import evidence_of, next_totals, totals_key
-from concal.bank.update.link_periods import Made, link_periods
-from concal.bank.update.new_period import NewPeriod
-from concal.bank.update.periods import Periods
-from concal.bank.update.progress import Clock
-from concal.bank.update.spec import read_spec, refuse_other_dimensions, write_spec
 from concal.calibration.workers import one_blas_thread
 from concal.consensus.combine import consensus_of
 from concal.consensus.drift.alarms import Alarm, raise_alarms

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.bank.update.acts import NOTHING, Adjustment
+from concal.bank.acts import NOTHING, Adjustment
 from concal.calibration.fit.period_fit import PeriodFit
 from concal.calibration.result import Calibration, GroupDraws
 from concal.consensus.factors.period import GroupFactors, PeriodFactors

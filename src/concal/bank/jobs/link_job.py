@@ -13,17 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import concal
+from concal.bank.building.link_periods import Made, direct_key, is_direct
+from concal.bank.building.periods import Periods, stored_source
+from concal.bank.jobs.job import JobFolder, Tell
+from concal.bank.jobs.travel import fetch_folder, send_folder
 from concal.bank.store.files import disk_errors, write_durably
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot, parse_json, to_bytes
+from concal.bank.store.shelf import finished_on
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
 from concal.bank.tables.results import read_link, write_link
-from concal.bank.update.job import JobFolder, Tell
-from concal.bank.update.link_periods import Made, direct_key, is_direct
-from concal.bank.update.periods import Periods, stored_source
-from concal.bank.update.shelf import finished_on
-from concal.bank.update.travel import fetch_folder, send_folder
 from concal.errors import BankError, LinkError
 from concal.linking.anchors import Source
 from concal.linking.period import link_sources

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 import polars as pl
 
-from concal.bank.update.periods import Periods
+from concal.bank.building.periods import Periods
 from concal.consensus.analytic.forms import NewItems
 from concal.errors import ConcalError, DataError
 from concal.formula import factor_name, parse_formula, parts_of

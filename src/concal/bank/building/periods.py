@@ -10,6 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from concal.bank.acts import NOTHING, Acts, Adjustment
+from concal.bank.building.adjust import (
+    adjust_calibration,
+    adjust_data,
+    adjust_factors,
+    adjust_fit,
+    adjust_ids,
+    adjust_table,
+)
 from concal.bank.store.codec import decode_model
 from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderReader
@@ -19,15 +28,6 @@ from concal.bank.tables.calibration import read_ability_groups, read_calibration
 from concal.bank.tables.fit import read_fit
 from concal.bank.tables.responses import read_period_data
 from concal.bank.tables.results import read_factors, read_link
-from concal.bank.update.acts import NOTHING, Acts, Adjustment
-from concal.bank.update.adjust import (
-    adjust_calibration,
-    adjust_data,
-    adjust_factors,
-    adjust_fit,
-    adjust_ids,
-    adjust_table,
-)
 from concal.calibration.fit.period_fit import PeriodFit
 from concal.calibration.result import Calibration
 from concal.consensus.combine import place

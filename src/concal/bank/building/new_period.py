@@ -11,14 +11,14 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.allocator import give_back
+from concal.bank.building.coding import used_coding
+from concal.bank.building.spec import spec_bytes
 from concal.bank.store.commit import now
 from concal.bank.store.manifest import FileEntry
+from concal.bank.store.shelf import Shelf
 from concal.bank.tables.calibration import read_calibration, write_calibration
 from concal.bank.tables.responses import write_responses
 from concal.bank.tables.results import read_factors, write_factors
-from concal.bank.update.coding import used_coding
-from concal.bank.update.shelf import Shelf
-from concal.bank.update.spec import spec_bytes
 from concal.calibration.result import Calibration
 from concal.calibration.verdict import good_items
 from concal.consensus.factors.make import make_factors

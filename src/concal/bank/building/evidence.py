@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from functools import cache
 
+from concal.bank.building.periods import Periods, hash_of
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.tables.results import read_totals
-from concal.bank.update.periods import Periods, hash_of
 from concal.calibration.result import Calibration
 from concal.consensus.analytic.totals import TOTALS, Totals, add_period, no_totals
 from concal.consensus.combine import Evidence

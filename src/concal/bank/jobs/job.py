@@ -1,9 +1,9 @@
 """A calibration as a job: everything it needs in a folder, so that another process or machine can do it.
 
 ``work/job-<fingerprint>/`` has the checked data of a period, its spec and its seed. Whoever does the job calibrates on
-the shelf of the same fingerprint (`concal.bank.update.shelf`), where a killed run left its checkpoint, and leaves the
+the shelf of the same fingerprint (`concal.bank.store.shelf`), where a killed run left its checkpoint, and leaves the
 finished tables there. In a bank that is a folder all of this lies in the bank; on object storage it travels
-(`concal.bank.update.travel`).
+(`concal.bank.jobs.travel`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 
 import concal
 from concal.allocator import keeping_memory
+from concal.bank.building.progress import Clock
+from concal.bank.jobs.calibrating import calibrate_on_shelf
+from concal.bank.jobs.job_data import read_data, write_data
+from concal.bank.jobs.travel import TravellingCheckpoint, fetch_folder, send_folder
 from concal.bank.store.files import disk_errors, sync_folder, write_durably
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
+from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.bank.update.calibrating import calibrate_on_shelf
-from concal.bank.update.job_data import read_data, write_data
-from concal.bank.update.progress import Clock
-from concal.bank.update.shelf import Shelf
-from concal.bank.update.travel import TravellingCheckpoint, fetch_folder, send_folder
 from concal.calibration.fingerprint import fingerprint
 from concal.calibration.period import calibrate_period
 from concal.calibration.sampler import Stopped

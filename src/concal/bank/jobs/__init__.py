@@ -1,0 +1,1 @@
+"""Calibrating and linking as jobs: on this machine, in shards, on a cluster."""
