@@ -5,10 +5,12 @@ Usage: python benchmarks/delivered_error.py [--design toy] [--sweeps 100 200 400
 One simulated period (2pl, gpcm and ordered_beta) is calibrated twice with different seeds; after so many sampled sweeps
 each run is made into factors and combined alone. Half of the squared difference between the two is the variance of the
 Monte Carlo error: of item means in posterior SDs, of the SDs relative, for the joint and the analytic consensus and for
-the kept draws, root mean squares over all items and parameters. Beside it what the runs say about themselves: largest
+the kept draws, root mean squares over all items and parameters; of the coefficients (beta) the same way; of the items'
+spreads (log of Sigma's diagonal) the means, in posterior SDs. Beside it what the runs say about themselves: largest
 R-hat and smallest bulk ESS of the population, and the error a run stops by (`mean_error`, `sd_error`; 99 % of the items
 are within it, so it is larger than a root mean square). Designs: `toy` (60 items, 400 examinees), `dense` (200 items,
-2,000 examinees), `sparse` (600 items, a third with few responses, 4,000 examinees).
+2,000 examinees), `sparse` (600 items, a third with few responses, 4,000 examinees). `--sweeps 0` stops at the default
+targets.
 """
 
 from __future__ import annotations
@@ -48,14 +50,16 @@ def main() -> None:
     (responses,) = programme.responses.values()
     data = check_period(responses, programme.items, programme.spec).data
     print("sampled   R-hat        ESS      told: mean, SD     joint: mean, SD   analytic: mean, SD   draws: mean, SD")
+    print("          below, joint and analytic: mean and SD of coefficients, mean of spreads")
     with tempfile.TemporaryDirectory() as folder:
         for sweeps in options.sweeps:
-            limits = {"max_sweeps": NEWTON_START + WARMUP + sweeps, "min_ess": 1e9}  # never content: the limit decides
+            # never content: the limit decides
+            limits = {"max_sweeps": NEWTON_START + WARMUP + sweeps, "min_ess": 1e9} if sweeps else {}
             spec = programme.spec.model_copy(
                 update={"calibration": programme.spec.calibration.model_copy(update=limits)}
             )
             runs = [calibrate_period(data, spec, seed=seed, checkpoint=Path(folder) / f"{seed}.npz") for seed in (1, 2)]
-            show(sweeps, runs)
+            show(sweeps or runs[0].convergence.sweeps - NEWTON_START - WARMUP, runs)
 
 
 def show(sweeps: int, runs: list[Calibration]) -> None:
@@ -68,6 +72,11 @@ def show(sweeps: int, runs: list[Calibration]) -> None:
     one, two = (delivered(run) for run in runs)
     errors = [difference(one[name], two[name]) for name in ("joint", "analytic", "draws")]
     print(line + f"{told:>20s}" + "".join(f"{mean:12.3f} {sd:.3f}  " for mean, sd in errors), flush=True)
+    of_population = []
+    for method in ("joint", "analytic"):
+        mean, sd = difference(one[f"{method} beta"], two[f"{method} beta"])
+        of_population.append(f"{mean:.3f} {sd:.3f} {difference(one[f'{method} sigma'], two[f'{method} sigma'])[0]:.3f}")
+    print(f"{'':10s}{of_population[0]}    {of_population[1]}", flush=True)
 
 
 def delivered(run: Calibration) -> Delivered:
@@ -78,6 +87,11 @@ def delivered(run: Calibration) -> Delivered:
         groups = combine([placed], method=method).groups.values()
         covariances = [np.diagonal(g.covariance, axis1=1, axis2=2).ravel() for g in groups]
         found[method] = np.concatenate([g.mean.ravel() for g in groups]), np.sqrt(np.concatenate(covariances))
+        V = [np.diag(g.beta_covariance) for g in groups if g.beta_covariance is not None]
+        found[f"{method} beta"] = np.concatenate([g.beta.ravel() for g in groups]), np.sqrt(np.concatenate(V))
+        spreads = [np.log(np.diag(g.sigma)) for g in groups]
+        known = [np.log(np.diagonal(g.flat("sigma"), axis1=1, axis2=2)).std(axis=0) for g in run.groups.values()]
+        found[f"{method} sigma"] = np.concatenate(spreads), np.concatenate(known)
     draws = [g.flat("xi").reshape(g.n_draws, -1).astype(np.float64) for g in run.groups.values()]
     found["draws"] = (
         np.concatenate([xi.mean(axis=0) for xi in draws]),
