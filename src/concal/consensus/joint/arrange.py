@@ -201,11 +201,14 @@ def group_layout(group: GroupEvidence, tables: GroupTables, dim: int, whole: Arr
 
 
 def _chunks(tables: GroupTables) -> tuple[tuple[int, int], ...]:
-    """Runs of items with about as many factors each; they never depend on the number of threads."""
+    """Runs of items a thread takes at a time: `CHUNK_FACTORS`, or `BLOCK_ITEMS` where items have many factors.
+
+    Most passes cost the same for any number of factors; they never depend on the number of threads.
+    """
     n, lo, out = tables.rows.size, 0, []
     while lo < n:
         hi = int(np.searchsorted(tables.start, tables.start[lo] + CHUNK_FACTORS, side="right")) - 1
-        hi = min(max(hi, lo + 1), n)
+        hi = min(max(hi, lo + BLOCK_ITEMS), n)
         out.append((lo, hi))
         lo = hi
     return tuple(out)

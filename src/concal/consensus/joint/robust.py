@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibration.workers import Workers
-from concal.consensus.drift.displacement import displacement
+from concal.consensus.drift.displacement import directions, displacement
 from concal.consensus.drift.others import without_each
 from concal.consensus.joint.arrange import BLOCK_ITEMS, GroupTables
 
@@ -58,7 +58,8 @@ def link_weights(
         log_A, B = link[tables.period[own]].T
         moved_Q, moved_h = metric.move_factor(Q[own], h[own], np.exp(log_A), B)
         others = without_each(moved_Q, moved_h, item, at[items], prior_mean[items], sigma, moved=~known)
-        moved = displacement(moved_Q, moved_h, others.mean, others.covariance, others.unit)
+        seen = directions(moved_Q, others.units)
+        moved = displacement(moved_Q, moved_h, others.mean, others.covariance, seen)
         several = np.bincount(item[known], minlength=items.stop - lo)[item] > 1
         tested[own] = known & others.usable & (moved.degrees > 0) & several
         log_same[own] = np.where(tested[own], moved.log_same, np.inf)
