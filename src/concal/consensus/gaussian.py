@@ -37,7 +37,7 @@ def solve_positive(x: Array, y: Array) -> Array:
 
 
 def solve_in_place(w: Array, z: Array) -> None:
-    """The same of (p, p, n) and (p, q, n): z becomes w^-1 z, w is used up."""
+    """The same of (p, p, ...) and (p, ...) or (p, q, ...): z becomes w^-1 z; on w's diagonal the pivots are left."""
     p = len(w)
     for i in range(p):
         for k in range(i + 1, p):
