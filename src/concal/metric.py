@@ -35,12 +35,14 @@ def move_items(xi: npt.ArrayLike, A: npt.ArrayLike, B: npt.ArrayLike) -> Array:
     return moved
 
 
-def move_rows(values: Array, A: Array, B: Array, *, slopes: bool = True) -> None:
-    """Items (items, p, lanes) moved in place, A and B by lane; `slopes` False: coefficients that scale d alone."""
-    values[:, 0] *= A
-    values[:, 0] += B
-    if slopes:
-        values[:, 1] -= np.log(A)
+def rows_moved(A: Array, B: Array, p: int) -> tuple[Array, Array]:
+    """The same lane by lane: factors and summands (p, lanes) of rows (..., p, lanes) of items.
+
+    Coefficients of features have the same factors; the intercept's alone have the summands.
+    """
+    scale, shift = np.ones((p, A.size)), np.zeros((p, A.size))
+    scale[0], shift[0], shift[1] = A, B, -np.log(A)
+    return scale, shift
 
 
 def move_item_covariance(covariance: Array, A: npt.ArrayLike) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -30,6 +32,12 @@ def solve_positive(x: Array, y: Array) -> Array:
     order of magnitude faster than one call of LAPACK per matrix.
     """
     w, z = np.moveaxis(x, 0, -1).copy(), np.moveaxis(y, 0, -1).copy()
+    solve_in_place(w, z)
+    return np.ascontiguousarray(np.moveaxis(z, -1, 0))
+
+
+def solve_in_place(w: Array, z: Array) -> None:
+    """The same of (p, p, ...) and (p, ...) or (p, q, ...): z becomes w^-1 z; on w's diagonal the pivots are left."""
     p = len(w)
     for i in range(p):
         for k in range(i + 1, p):
@@ -40,13 +48,58 @@ def solve_positive(x: Array, y: Array) -> Array:
         for k in range(i + 1, p):
             z[i] -= w[i, k] * z[k]
         z[i] /= w[i, i]
-    return np.ascontiguousarray(np.moveaxis(z, -1, 0))
+
+
+def inverse_positive(x: Array) -> Array:
+    """Inverse of many small positive definite matrices, see `solve_positive`."""
+    return symmetric(solve_positive(x, np.broadcast_to(np.eye(x.shape[-1]), x.shape)))
+
+
+def square_and_log_det(x: Array, v: Array) -> tuple[Array, Array]:
+    """v' x^-1 v and log |x| of many small positive definite matrices (n, p, p) and vectors (n, p), by elimination."""
+    w, z = np.moveaxis(x, 0, -1).copy(), np.moveaxis(v, 0, -1).copy()
+    for i in range(len(w)):
+        for k in range(i + 1, len(w)):
+            ratio = w[k, i] / w[i, i]
+            w[k, i + 1 :] -= ratio * w[i, i + 1 :]
+            z[k] -= ratio * z[i]
+    pivots = np.einsum("iin->in", w)
+    return (z * z / pivots).sum(axis=0), np.log(pivots).sum(axis=0)
+
+
+class Units(NamedTuple):
+    """Coordinates in which given precisions are the identity: precision^-1 = root root', unroot root = 1."""
+
+    root: Array
+    unroot: Array
+
+    def rows(self, which: npt.NDArray[np.integer]) -> Units:
+        """Those of some of the matrices, in the shape of `which`."""
+        return Units(self.root[which], self.unroot[which])
+
+    def precision(self, x: Array) -> Array:
+        """Precisions x (..., p, p) in these units."""
+        return symmetric(np.swapaxes(self.root, -1, -2) @ x @ self.root)
+
+
+def units_of(precision: Array) -> Units:
+    """Units in which positive definite matrices (..., p, p) are the identity."""
+    L = np.linalg.cholesky(precision)
+    return Units(np.swapaxes(np.linalg.inv(L), -1, -2), np.swapaxes(L, -1, -2))
+
+
+def sum_by(index: npt.NDArray[np.integer], values: Array, size: int) -> Array:
+    """Sums (size, ...) of the rows of `values` that have the same index."""
+    sums = np.empty((size, *values.shape[1:]))
+    for entry in np.ndindex(values.shape[1:]):
+        sums[:, *entry] = np.bincount(index, values[:, *entry], size)
+    return sums
 
 
 def all_positive(x: Array) -> npt.NDArray[np.bool_]:
-    """Which symmetric matrices of a stack (n, p, p) are positive definite, by the pivots of elimination."""
-    w = np.moveaxis(x, 0, -1).copy()
-    positive = np.ones(w.shape[-1], dtype=bool)
+    """Which symmetric matrices (..., p, p) are positive definite, by the pivots of elimination."""
+    w = np.moveaxis(x, (-2, -1), (0, 1)).copy()
+    positive = np.ones(w.shape[2:], dtype=bool)
     for i in range(len(w)):
         positive &= w[i, i] > 0
         pivot = np.where(positive, w[i, i], 1.0)
@@ -57,13 +110,13 @@ def all_positive(x: Array) -> npt.NDArray[np.bool_]:
 
 def raise_eigenvalues(x: Array, unit: Array, floor: float) -> Array:
     """Matrices x (n, p, p) with eigenvalues below `floor`, in units of the positive definite `unit`, raised to it."""
-    if not x.shape[0]:
-        return x
-    root = np.linalg.cholesky(unit)
-    unroot = np.linalg.inv(root)
-    values, vectors = np.linalg.eigh(symmetric(unroot @ x @ np.swapaxes(unroot, -1, -2)))
-    basis = root @ vectors
-    return symmetric((basis * np.maximum(values, floor)[..., None, :]) @ np.swapaxes(basis, -1, -2))
+    raised = symmetric(x)
+    low = ~all_positive(raised - floor * unit)
+    units = units_of(unit[low])
+    values, vectors = np.linalg.eigh(units.precision(raised[low]))
+    basis = np.swapaxes(units.unroot, -1, -2) @ vectors
+    raised[low] = symmetric((basis * np.maximum(values, floor)[..., None, :]) @ np.swapaxes(basis, -1, -2))
+    return raised
 
 
 def widen(P: Array, shift: Array, G: Array, C: Array) -> tuple[Array, Array]:

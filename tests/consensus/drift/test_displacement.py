@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from concal.consensus.drift.displacement import DRIFT_SPREAD, INFORMATIVE, displacement, usable
+from concal.consensus.drift.displacement import DRIFT_SPREAD, INFORMATIVE, directions, displacement, usable
 from concal.consensus.drift.others import without_each
 from concal.consensus.factors.gaussians import prior_in_phi
+from concal.consensus.gaussian import units_of
 
 
 def some(n=40, p=3, seed=1):
@@ -41,7 +42,7 @@ def slow(Q, h, mean, C, unit):
 def test_loops_agree():
     Q, unit, C, mean, rng = some()
     h = np.einsum("jab,jb->ja", Q, mean + rng.normal(size=mean.shape))
-    got = displacement(Q, h, mean, C, unit)
+    got = displacement(Q, h, mean, C, directions(Q, units_of(unit)))
     for j in range(Q.shape[0]):
         squared, degrees, log_same = slow(Q[j], h[j], mean[j], C[j], unit[j])
         assert got.degrees[j] == degrees
@@ -54,27 +55,32 @@ def test_squared_distances_are_chi_square_where_nothing_moved():
     Q, unit, C, mean, rng = some(n=4000, p=2, seed=3)
     truth = mean + np.einsum("jab,jb->ja", np.linalg.cholesky(C), rng.normal(size=mean.shape))
     h = np.einsum("jab,jb->ja", Q, truth) + np.einsum("jab,jb->ja", np.linalg.cholesky(Q), rng.normal(size=mean.shape))
-    got = displacement(Q, h, mean, C, unit)
+    got = displacement(Q, h, mean, C, directions(Q, units_of(unit)))
     p = stats.chi2.sf(got.squared, got.degrees)[got.degrees > 0]
     assert stats.kstest(p, "uniform").pvalue > 0.01
 
 
 def test_directions_without_information_are_not_looked_at():
-    unit = np.eye(2)[None]
+    unit = units_of(np.eye(2)[None])
     Q = np.diag([5.0, 0.5 * INFORMATIVE])[None]
-    far = displacement(Q, np.einsum("jab,jb->ja", Q, [[0.1, 1e6]]), np.zeros((1, 2)), np.eye(2)[None], unit)
-    near = displacement(Q, np.einsum("jab,jb->ja", Q, [[0.1, 0.0]]), np.zeros((1, 2)), np.eye(2)[None], unit)
+    far = displacement(
+        Q, np.einsum("jab,jb->ja", Q, [[0.1, 1e6]]), np.zeros((1, 2)), np.eye(2)[None], directions(Q, unit)
+    )
+    near = displacement(
+        Q, np.einsum("jab,jb->ja", Q, [[0.1, 0.0]]), np.zeros((1, 2)), np.eye(2)[None], directions(Q, unit)
+    )
     assert far.degrees[0] == 1
     assert far.squared[0] == pytest.approx(near.squared[0])
-    nothing = displacement(0.0 * Q, np.zeros((1, 2)), np.zeros((1, 2)), np.eye(2)[None], unit)
+    blind = directions(0.0 * Q, unit)
+    nothing = displacement(0.0 * Q, np.zeros((1, 2)), np.zeros((1, 2)), np.eye(2)[None], blind)
     assert (nothing.degrees[0], nothing.squared[0], nothing.log_same[0]) == (0, 0.0, 0.0)
 
 
 def test_usable_is_one_question_in_units_of_the_prior():
     unit = np.array([[4.0, 1.0], [1.0, 2.0]])
     stack = np.stack([2 * INFORMATIVE * unit, 0.5 * INFORMATIVE * unit, -unit])
-    np.testing.assert_array_equal(usable(stack, np.tile(unit, (3, 1, 1))), [True, False, False])
-    assert usable(stack[:0], stack[:0]).shape == (0,)
+    np.testing.assert_array_equal(usable(stack, units_of(np.tile(unit, (3, 1, 1)))), [True, False, False])
+    assert usable(stack[:0], units_of(stack[:0])).shape == (0,)
 
 
 def test_without_each_leaves_one_factor_out():
@@ -90,7 +96,7 @@ def test_without_each_leaves_one_factor_out():
         assert got.usable[f]
         np.testing.assert_allclose(got.covariance[f], np.linalg.inv(total), rtol=1e-8)
         np.testing.assert_allclose(got.mean[f], np.linalg.solve(total, shift), rtol=1e-8)
-        np.testing.assert_allclose(got.unit[f], unit[item[f]])
+        np.testing.assert_allclose(got.units.unroot[f].T @ got.units.unroot[f], unit[item[f]])
 
 
 def test_a_prior_of_xi_as_a_gaussian_of_phi():

@@ -9,10 +9,11 @@ from scipy import stats
 
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import sum_periods
-from concal.consensus.drift.displacement import INFORMATIVE
+from concal.consensus.drift.displacement import INFORMATIVE, directions
 from concal.consensus.drift.drift import find_drift
 from concal.consensus.drift.homogeneity import conflict, known_parts, test_agreement
 from concal.consensus.drift.movers import AGREE, find_movers
+from concal.consensus.gaussian import units_of
 
 test_agreement.__test__ = False
 
@@ -22,7 +23,7 @@ def drift_of(placed, **options):
 
 
 def some_factors(n_items=300, n_periods=4, p=2, moves=None, seed=0, precision=(20.0, 200.0)):
-    """Factors (items * periods) sorted by item, their items, a value common to each item, and unit precisions."""
+    """Factors (items * periods) sorted by item, their items, a value common to each item, and units of the prior."""
     rng = np.random.default_rng(seed)
     truth = np.repeat(rng.normal(size=(n_items, 1, p)), n_periods, axis=1)
     for (item, period), by in (moves or {}).items():
@@ -34,12 +35,12 @@ def some_factors(n_items=300, n_periods=4, p=2, moves=None, seed=0, precision=(2
     h = np.einsum("jmab,jmb->jma", Q, truth + noise)
     item = np.repeat(np.arange(n_items), n_periods)
     unit = np.tile(np.eye(p), (item.size, 1, 1))
-    return Q.reshape(-1, p, p), h.reshape(-1, p), item, np.zeros((item.size, p)), unit
+    return Q.reshape(-1, p, p), h.reshape(-1, p), item, np.zeros((item.size, p)), units_of(unit)
 
 
 def test_conflict_is_the_weighted_sum_of_squares():
     Q, h, item, centre, unit = some_factors(n_items=5, p=3)
-    parts = known_parts(Q, h, centre, unit)
+    parts = known_parts(Q, h, centre, directions(Q, unit))
     squared, degrees, _ = test_agreement(parts, item, 5)
     for j in range(5):
         mine = item == j
@@ -57,8 +58,8 @@ def test_where_the_centre_lies_and_what_is_not_known_do_not_matter():
     weak[:, 0, 1] = weak[:, 1, 0] = np.where(blind, 0.0, weak[:, 0, 1])
     weak[blind, 1, 1] = 0.5 * INFORMATIVE
     h[blind, 1] = 1e3  # what a factor says where it knows nothing
-    one = test_agreement(known_parts(weak, h, centre, unit), item, 40)
-    other = test_agreement(known_parts(weak, h, centre + 0.7, unit), item, 40)
+    one = test_agreement(known_parts(weak, h, centre, directions(weak, unit)), item, 40)
+    other = test_agreement(known_parts(weak, h, centre + 0.7, directions(weak, unit)), item, 40)
     np.testing.assert_array_equal(one[1], other[1])
     assert set(one[1]) == {3, 6}
     np.testing.assert_allclose(one[0][item[~blind]], other[0][item[~blind]], rtol=1e-6, atol=1e-9)
@@ -67,7 +68,7 @@ def test_where_the_centre_lies_and_what_is_not_known_do_not_matter():
 @pytest.mark.parametrize("n_periods", [2, 4, 10])
 def test_false_flags_at_the_nominal_rate(n_periods):
     Q, h, item, centre, unit = some_factors(4000, n_periods, seed=n_periods)
-    squared, degrees, combined = test_agreement(known_parts(Q, h, centre, unit), item, 4000)
+    squared, degrees, combined = test_agreement(known_parts(Q, h, centre, directions(Q, unit)), item, 4000)
     assert stats.kstest(stats.chi2.sf(squared, degrees), "uniform").pvalue > 0.001
     for level in (0.05, 0.01, 0.002):
         share = (combined < level).mean()
@@ -100,7 +101,7 @@ def test_the_mover_is_named(n_periods):
 
 def movers_of(moves, n_periods, n_items=1, **options):
     Q, h, item, centre, unit = some_factors(n_items, n_periods, moves=moves, precision=(900.0, 1000.0), **options)
-    parts = known_parts(Q, h, centre, unit)
+    parts = known_parts(Q, h, centre, directions(Q, unit))
     found = find_movers(parts, item, np.arange(n_items)).reshape(n_items, n_periods)
     return [tuple(np.flatnonzero(row)) for row in found]
 
@@ -128,7 +129,7 @@ def test_the_smallest_subset_by_brute_force():
     rng = np.random.default_rng(1)
     moves = {(j, int(m)): rng.normal(size=2) for j in range(30) for m in rng.choice(6, rng.integers(1, 4), False)}
     Q, h, item, centre, unit = some_factors(30, 6, moves=moves, precision=(20.0, 60.0), seed=2)
-    parts = known_parts(Q, h, centre, unit)
+    parts = known_parts(Q, h, centre, directions(Q, unit))
     found = find_movers(parts, item, np.arange(30)).reshape(30, 6)
 
     def agreement(j, kept):

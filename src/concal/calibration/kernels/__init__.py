@@ -16,7 +16,7 @@ from concal.calibration.kernels.moments import add_moments
 from concal.calibration.kernels.newton import Priors, Step, accept, propose
 from concal.calibration.kernels.passes import item_pass, item_pass_extras, person_pass
 from concal.calibration.kernels.quadratics import item_quadratics, item_quadratics_value, sum_by_item, sum_by_period
-from concal.calibration.kernels.rows import ability_sums, add_abilities, rescale, take_lanes
+from concal.calibration.kernels.rows import ability_sums, add_abilities, add_products, rescale, take_lanes
 from concal.calibration.kernels.tables import add_table_values, table_pass, table_pass_extras
 from concal.compiler import LANES
 
@@ -28,6 +28,7 @@ __all__ = [
     "accept",
     "add_abilities",
     "add_moments",
+    "add_products",
     "add_table_values",
     "carry",
     "item_log_likelihood",

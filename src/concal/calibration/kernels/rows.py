@@ -37,10 +37,10 @@ def ability_sums(theta: Any, pop: Any, sums: Any, lo: int, hi: int) -> None:
 
 @kernel
 def rescale(theta: Any, scale: Any, shift: Any, lo: int, hi: int) -> None:
-    """theta -> scale theta + shift, in place; scale, shift (D, LANES) float64."""
+    """theta -> scale theta + shift, in place; scale, shift (D, LANES) float64. So with items, of either precision."""
     for i in range(lo, hi):
         for u in range(theta.shape[1]):
-            put(theta, (i, u), widen(row(theta, (i, u))) * row(scale, (u,)) + row(shift, (u,)))
+            put(theta, (i, u), widen_row(theta, i, u) * row(scale, (u,)) + row(shift, (u,)))
 
 
 @kernel
@@ -52,6 +52,23 @@ def add_abilities(theta: Any, chains: int, total: Any, square: Any, lo: int, hi:
                 value = theta[i, u, c]
                 total[i, u] += value
                 square[i, u] += value * value
+
+
+@kernel
+def add_products(x: Any, centre: Any, total: Any, square: Any, lo: int, hi: int) -> None:
+    """Add z = x - centre of all chains to `total` (items, n), and z z' to `square` (items, n, n)."""
+    n, chains = x.shape[1], x.shape[2]
+    for j in range(lo, hi):
+        for u in range(n):
+            for c in range(chains):
+                total[j, u] += x[j, u, c] - centre[j, u]
+            for v in range(u + 1):
+                both = 0.0
+                for c in range(chains):
+                    both += (x[j, u, c] - centre[j, u]) * (x[j, v, c] - centre[j, v])
+                square[j, u, v] += both
+                if v < u:
+                    square[j, v, u] += both
 
 
 @kernel

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from concal.consensus.gaussian import inverse, symmetric, times
+from concal.consensus.gaussian import inverse, solve_in_place, symmetric, times
 
 Array = npt.NDArray[np.float64]
 NODES = 25
@@ -49,39 +49,53 @@ def _block(Q: Array, h: Array, m: Array, omega: Array) -> tuple[Array, Array]:
     weight /= weight.sum(axis=1, keepdims=True)
     mean = np.empty((n, p))
     mean[:, 1] = (weight * grid).sum(axis=1)
-    mean[:, rest] = np.einsum("nk,nkr->nr", weight, u)
-    dx, du = grid - mean[:, 1:2], u - mean[:, None, rest]
+    mean[:, rest] = np.einsum("nk,rnk->nr", weight, u)
+    dx, du = grid - mean[:, 1:2], u - mean[:, rest].T[..., None]
     covariance = np.empty((n, p, p))
     covariance[:, 1, 1] = (weight * dx * dx).sum(axis=1)
-    cross = np.einsum("nk,nk,nkr->nr", weight, dx, du, optimize=True)
+    cross = np.einsum("nk,rnk->nr", weight * dx, du)
     covariance[:, 1, rest] = cross
     covariance[:, rest, 1] = cross
-    inner = np.einsum("nk,nkrs->nrs", weight, np.linalg.inv(K))
-    inner += np.einsum("nk,nkr,nks->nrs", weight, du, du, optimize=True)
+    inner = np.einsum("nk,rsnk->nrs", weight, _inverse(K))
+    inner += np.einsum("rnk,snk->nrs", weight * du, du)
     covariance[np.ix_(np.arange(n), rest, rest)] = inner
     return mean, symmetric(covariance)
 
 
 def _given_slope(Q: Array, h: Array, m: Array, omega: Array, x: Array) -> tuple[Array, Array, Array]:
-    """At log slopes x (items, k): log marginal density, and mean and precision of u = (d, e)."""
+    """At log slopes x (items, k): log marginal density, and mean and precision of u = (d, e).
+
+    Entries of vectors and matrices come first: (p - 1, items, k) and (p - 1, p - 1, items, k).
+    """
     p = m.shape[1]
     rest = [0, *range(2, p)]
     a = np.exp(x)
-    T = np.ones((*x.shape, p - 1))
-    T[..., 0] = -a
-    O_uu, O_ux = omega[:, rest][:, :, rest], omega[:, rest, 1]
-    K = T[..., :, None] * Q[:, rest][:, :, rest][:, None] * T[..., None, :] + O_uu[:, None]
+    T = np.ones((p - 1, *x.shape))
+    T[0] = -a
+    Q_uu, Q_ux, h_u = (_first(part) for part in (Q[:, rest][:, :, rest], Q[:, rest, 1], h[:, rest]))
+    O_uu, O_ux = _first(omega[:, rest][:, :, rest]), _first(omega[:, rest, 1])
+    K = T[:, None] * Q_uu * T[None] + O_uu
     dx = x - m[:, 1:2]
-    pull = times(O_uu, m[:, rest])
-    l = (
-        T * (h[:, rest][:, None] - a[..., None] * Q[:, rest, 1][:, None])
-        + pull[:, None]
-        - O_ux[:, None] * dx[..., None]
-    )
-    u = np.linalg.solve(K, l[..., None])[..., 0]
+    pull = _first(times(omega[:, rest][:, :, rest], m[:, rest]))
+    l = T * (h_u - a * Q_ux) + pull - O_ux * dx
+    u, pivots = l.copy(), K.copy()
+    solve_in_place(pivots, u)
+    log_det = sum(np.log(pivots[r, r]) for r in range(p - 1))
     value = h[:, 1:2] * a - 0.5 * Q[:, 1, 1][:, None] * a * a
-    value += dx * (O_ux * m[:, rest]).sum(axis=1)[:, None] - 0.5 * omega[:, 1, 1][:, None] * dx * dx
-    return value + 0.5 * (l * u).sum(axis=-1) - 0.5 * np.linalg.slogdet(K)[1], np.asarray(u, np.float64), K
+    value += dx * (omega[:, rest, 1] * m[:, rest]).sum(axis=1)[:, None] - 0.5 * omega[:, 1, 1][:, None] * dx * dx
+    return value + 0.5 * (l * u).sum(axis=0) - 0.5 * log_det, u, K
+
+
+def _inverse(K: Array) -> Array:
+    """K^-1, entries first."""
+    found = np.broadcast_to(np.eye(len(K))[..., None, None], K.shape).copy()
+    solve_in_place(K.copy(), found)
+    return found
+
+
+def _first(values: Array) -> Array:
+    """(items, ...) as (..., items, 1)."""
+    return np.ascontiguousarray(np.moveaxis(values, 0, -1))[..., None]
 
 
 def _mode(Q: Array, h: Array, m: Array, omega: Array) -> Array:

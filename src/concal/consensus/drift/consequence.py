@@ -25,9 +25,7 @@ def score_change(model: ResponseModel, before: Array, after: Array, A: Array, B:
     for start in range(0, before.shape[0], AT_ONCE):
         part = slice(start, start + AT_ONCE)
         theta = metric.move_theta(NODES, A[part, None], B[part, None])
-        shape = (*theta.shape, before.shape[1])
-        change = model.expected_score(theta, np.broadcast_to(after[part][:, None], shape))
-        change = change - model.expected_score(theta, np.broadcast_to(before[part][:, None], shape))
+        change = model.expected_score(theta, after[part, None]) - model.expected_score(theta, before[part, None])
         level[part], size[part] = change @ weight, np.sqrt(change**2 @ weight)
     return level, size
 

@@ -23,7 +23,7 @@ from concal import metric
 from concal.consensus.drift.consequence import score_change
 from concal.consensus.drift.gather import Gathered
 from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import inverse, solve_positive, times
+from concal.consensus.gaussian import inverse_positive, solve_in_place, sum_by, times
 from concal.consensus.result import GroupConsensus
 from concal.response import ResponseModel
 
@@ -92,46 +92,88 @@ def own_estimates(model: ResponseModel, Q: Array, h: Array, centre: Array) -> Es
     return Estimates(xi, covariance)
 
 
+class _Problems(NamedTuple):
+    """Factors and wide priors of some items, entries of matrices and vectors first: (p, p, n), (p, n), (p, n), (p,)."""
+
+    Q: Array
+    h: Array
+    centre: Array
+    precision: Array
+
+    def some(self, which: Flags) -> _Problems:
+        """Those of some of the items."""
+        return _Problems(self.Q[..., which], self.h[:, which], self.centre[:, which], self.precision)
+
+
+class _At(NamedTuple):
+    """Minus the log density at items xi (p, n), its gradient (p, n) and its Gauss-Newton curvature (p, p, n)."""
+
+    xi: Array
+    value: Array
+    slope: Array
+    curvature: Array
+
+    def some(self, which: Flags) -> _At:
+        """Those of some of the items."""
+        return _At(*(part[..., which] for part in self))
+
+    def where(self, better: Flags, ahead: _At) -> _At:
+        """`ahead` where it is better."""
+        return _At(*(np.where(better, new, old) for new, old in zip(ahead, self, strict=True)))
+
+
 def _estimate(model: ResponseModel, curving: Array, Q: Array, h: Array, centre: Array) -> tuple[Array, Array]:
-    precision = np.diag(1.0 / (WIDE * np.array(model.prior.sd)) ** 2)
     h = h + times(curving - Q, metric.phi_of(centre))  # the gradient at the centre stays
-    xi, damping, left = centre.copy(), np.full(centre.shape[0], LEAST_DAMPING), np.arange(centre.shape[0])
-    value, slope, curvature = _objective(curving, h, centre, precision, xi)
+    precision = 1.0 / (WIDE * np.array(model.prior.sd)) ** 2
+    Q, h, centre = (np.moveaxis(part, 0, -1).copy() for part in (curving, h, centre))
+    problems = _Problems(Q, h, centre, precision)
+    at, damping, left = _look(problems, problems.centre), np.full(h.shape[1], LEAST_DAMPING), np.arange(h.shape[1])
+    xi, curvature = np.empty_like(at.xi), np.empty_like(at.curvature)
     for _ in range(ROUNDS):
-        down = slope[left]
-        damped = curvature[left] * (1.0 + damping[left, None, None] * np.eye(xi.shape[1]))
-        told = down - (xi[left] - centre[left]) @ precision  # by the responses: d2 phi / d(log a)2 is d phi / d log a
-        damped[:, 1, 1] += np.maximum(told[:, 1], 0.0)
-        step = -solve_positive(damped, down[..., None])[..., 0]
-        ahead = _objective(curving[left], h[left], centre[left], precision, xi[left] + step)
-        better = ahead[0] <= value[left]
-        taken = left[better]
-        xi[taken] += step[better]
-        value[taken], slope[taken], curvature[taken] = (part[better] for part in ahead)
-        damping[left] = np.where(better, np.maximum(0.1 * damping[left], LEAST_DAMPING), 10.0 * damping[left])
-        left = left[np.abs((step * down).sum(axis=1)) > CLOSE**2]
-        if not left.size:
+        at, better, decrement = _step(problems, at, damping)
+        damping = np.where(better, np.maximum(0.1 * damping, LEAST_DAMPING), 10.0 * damping)
+        xi[:, left], curvature[..., left] = at.xi, at.curvature
+        far = decrement > CLOSE**2
+        if not far.any():
             break
-    return xi, inverse(curvature)
+        if not far.all():
+            problems, at, damping, left = problems.some(far), at.some(far), damping[far], left[far]
+    return np.moveaxis(xi, -1, 0), inverse_positive(np.moveaxis(curvature, -1, 0))
 
 
-def _objective(Q: Array, h: Array, centre: Array, precision: Array, xi: Array) -> tuple[Array, Array, Array]:
-    """Minus the log density at xi, its gradient and its Gauss-Newton curvature."""
+def _step(problems: _Problems, at: _At, damping: Array) -> tuple[_At, Flags, Array]:
+    """Where a damped step leads, which items it improved, and the length of the step in standard errors, squared."""
+    damped = at.curvature.copy()
+    np.einsum("iin->in", damped)[:] *= 1.0 + damping
+    away = at.xi - problems.centre
+    told = at.slope[1] - problems.precision[1] * away[1]  # by the responses: d2 phi / d(log a)2 is d phi / d log a
+    damped[1, 1] += np.maximum(told, 0.0)
+    step = -at.slope[:, None]
+    solve_in_place(damped, step)
+    ahead = _look(problems, at.xi + step[:, 0])
+    better = ahead.value <= at.value
+    return at.where(better, ahead), better, np.abs((step[:, 0] * at.slope).sum(axis=0))
+
+
+def _look(problems: _Problems, xi: Array) -> _At:
+    """With phi = (c, a, e): d phi / d d = (-a, 0, 0), d phi / d log a = (c, a, 0)."""
+    Q, h, centre, precision = problems
     with np.errstate(over="ignore", invalid="ignore"):  # far too long a step is no better than the last
-        phi, away = metric.phi_of(xi), xi - centre
-        pull, held = times(Q, phi), away @ precision
-        value = 0.5 * (phi * pull).sum(axis=1) - (h * phi).sum(axis=1) + 0.5 * (away * held).sum(axis=1)
-        J = _slopes_of_phi(phi)
-        slope = times(np.swapaxes(J, 1, 2), pull - h) + held
-        return value, slope, np.swapaxes(J, 1, 2) @ Q @ J + precision
-
-
-def _slopes_of_phi(phi: Array) -> Array:
-    """J = d phi / d xi, (n, p, p): phi = (-a d, a, ...), xi = (d, log a, ...)."""
-    n, p = phi.shape
-    J = np.broadcast_to(np.eye(p), (n, p, p)).copy()
-    J[:, 0, 0], J[:, 0, 1], J[:, 1, 1] = -phi[:, 1], phi[:, 0], phi[:, 1]
-    return J
+        phi, away = metric.phi_of(xi.T).T, xi - centre
+        c, a = phi[0], phi[1]
+        pull = sum(Q[:, k] * phi[k] for k in range(phi.shape[0]))
+        held = precision[:, None] * away
+        value = (phi * (0.5 * pull - h)).sum(axis=0) + 0.5 * (away * held).sum(axis=0)
+        slope = pull - h
+        slope[1] = c * slope[0] + a * slope[1]
+        slope[0] *= -a
+        curvature = Q.copy()
+        curvature[1] = c * Q[0] + a * Q[1]
+        curvature[0] = -a * Q[0]
+        curvature[:, 1] = c * curvature[:, 0] + a * curvature[:, 1]
+        curvature[:, 0] *= -a
+        np.einsum("iin->in", curvature)[:] += precision[:, None]
+    return _At(xi, value, slope + held, curvature)
 
 
 def of_the_others(
@@ -140,8 +182,5 @@ def of_the_others(
     """For every factor the sum of its item's other factors that did not move, and whether there is one."""
     kept = np.where(moved, 0.0, 1.0)
     Q, h = kept[:, None, None] * Q, kept[:, None] * h
-    total, shift, count = np.zeros((n_items, *Q.shape[1:])), np.zeros((n_items, h.shape[1])), np.zeros(n_items)
-    np.add.at(total, item, Q)
-    np.add.at(shift, item, h)
-    np.add.at(count, item, kept)
+    total, shift, count = (sum_by(item, values, n_items) for values in (Q, h, kept))
     return total[item] - Q, shift[item] - h, np.asarray(count[item] - kept > 0.5)

@@ -9,11 +9,12 @@ units is chi-square with that many degrees of freedom.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from concal.consensus.gaussian import inverse, symmetric, times
+from concal.consensus.gaussian import Units, all_positive, square_and_log_det, times
 
 Array = npt.NDArray[np.float64]
 INFORMATIVE = 0.05
@@ -32,34 +33,42 @@ class Displacement:
     log_same: Array
 
 
-def usable(precision: Array, unit: Array) -> npt.NDArray[np.bool_]:
-    """Which precisions (n, p, p) are those of a Gaussian, judged in units of `unit` (n, p, p)."""
-    if not precision.shape[0]:
-        return np.zeros(0, dtype=bool)
-    unroot = np.linalg.inv(np.linalg.cholesky(unit))
-    values = np.linalg.eigvalsh(symmetric(unroot @ precision @ np.swapaxes(unroot, -1, -2)))
-    return np.asarray(values[:, 0] > INFORMATIVE)
+def usable(precision: Array, units: Units) -> npt.NDArray[np.bool_]:
+    """Which precisions (n, p, p) are those of a Gaussian, judged in units of the prior's."""
+    return all_positive(units.precision(precision) - INFORMATIVE * np.eye(precision.shape[-1]))
 
 
-def displacement(Q: Array, h: Array, mean: Array, covariance: Array, unit: Array) -> Displacement:
-    """Distances of factors (Q, h) from Gaussians (mean, covariance), in units of the prior precisions `unit`.
+class Directions(NamedTuple):
+    """Eigenvalues (n, p) and eigenvectors (n, p, p) of factors' precisions in units of the priors'."""
+
+    q: Array
+    U: Array
+    units: Units
+
+
+def directions(Q: Array, units: Units) -> Directions:
+    """Those of factors (n, p, p), each with its prior's units."""
+    return Directions(*np.linalg.eigh(units.precision(Q)), units)
+
+
+def displacement(Q: Array, h: Array, mean: Array, covariance: Array, seen: Directions) -> Displacement:
+    """Distances of factors (Q, h) with the directions `seen` from Gaussians (mean, covariance).
 
     All are stacks over factors on one metric.
     """
-    root = np.swapaxes(np.linalg.inv(np.linalg.cholesky(unit)), -1, -2)  # unit^-1 = root root'
-    unroot = np.linalg.inv(root)
-    q, U = np.linalg.eigh(symmetric(np.swapaxes(root, -1, -2) @ Q @ root))
+    q, U, units = seen
     known = q > INFORMATIVE
     safe = np.where(known, q, 1.0)
     turn = np.swapaxes(U, 1, 2)
-    score = times(turn, times(np.swapaxes(root, -1, -2), h - times(Q, mean)))
+    score = times(turn, times(np.swapaxes(units.root, -1, -2), h - times(Q, mean)))
     delta = np.where(known, score / safe, 0.0)
-    turned = turn @ unroot @ covariance @ np.swapaxes(unroot, -1, -2) @ U
+    turn_back = turn @ units.unroot
+    turned = turn_back @ covariance @ np.swapaxes(turn_back, -1, -2)
     both = known[:, :, None] & known[:, None, :]
     eye = np.eye(Q.shape[-1])
     V = np.where(both, turned, 0.0) + eye * np.where(known, 1.0 / safe, 1.0)[:, None, :]
     wide = V + DRIFT_SPREAD * eye * known[:, None, :]
-    squared = (delta * times(inverse(V), delta)).sum(axis=1)
-    moved = (delta * times(inverse(wide), delta)).sum(axis=1)
-    log_same = 0.5 * (moved - squared) + 0.5 * (np.linalg.slogdet(wide)[1] - np.linalg.slogdet(V)[1])
+    squared, log_det = square_and_log_det(V, delta)
+    moved, wide_log_det = square_and_log_det(wide, delta)
+    log_same = 0.5 * (moved - squared + wide_log_det - log_det)
     return Displacement(squared, known.sum(axis=1).astype(np.int64), np.asarray(log_same))

@@ -21,7 +21,7 @@ from concal import metric
 from concal.calibration.fit.pvalues import benjamini_hochberg
 from concal.consensus.drift.consequence import leave_out
 from concal.consensus.drift.difference import differences
-from concal.consensus.drift.displacement import displacement
+from concal.consensus.drift.displacement import Directions, directions, displacement
 from concal.consensus.drift.gather import Gathered, gather, in_force
 from concal.consensus.drift.homogeneity import KnownParts, known_parts, test_agreement
 from concal.consensus.drift.movers import find_movers
@@ -29,7 +29,7 @@ from concal.consensus.drift.others import Others, without_each
 from concal.consensus.factors.gaussians import prior_in_phi
 from concal.consensus.factors.period import Placed
 from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import times
+from concal.consensus.gaussian import times, units_of
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import counted
 from concal.shown import shown
@@ -88,6 +88,7 @@ class _Group:
 
     known: GroupConsensus
     found: Gathered
+    seen: Directions
     parts: KnownParts
     squared: Array
     degrees: npt.NDArray[np.int64]
@@ -162,8 +163,9 @@ COLUMNS = (
 
 def _test_items(known: GroupConsensus, found: Gathered) -> _Group:
     _, unit = prior_in_phi(known.mean, known.mean, known.sigma)
-    parts = known_parts(found.Q, found.h, metric.phi_of(known.mean)[found.item], unit[found.item])
-    return _Group(known, found, parts, *test_agreement(parts, found.item, len(known.item_ids)))
+    seen = directions(found.Q, units_of(unit).rows(found.item))
+    parts = known_parts(found.Q, found.h, metric.phi_of(known.mean)[found.item], seen)
+    return _Group(known, found, seen, parts, *test_agreement(parts, found.item, len(known.item_ids)))
 
 
 def _frame(
@@ -177,7 +179,7 @@ def _frame(
     others = without_each(
         weight[:, None, None] * found.Q, weight[:, None] * found.h, found.item, known.mean, prior, known.sigma, moved
     )
-    placed_at = displacement(found.Q, found.h, others.mean, others.covariance, others.unit)
+    placed_at = displacement(found.Q, found.h, others.mean, others.covariance, group.seen)
     several = np.bincount(found.item, minlength=len(known.item_ids))[found.item] > 1
     at = np.flatnonzero(others.usable & several & (placed_at.degrees > 0))
     if not at.size:

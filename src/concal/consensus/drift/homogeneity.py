@@ -25,8 +25,8 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from concal.calibration.fit.pvalues import cauchy_score, from_cauchy
-from concal.consensus.drift.displacement import INFORMATIVE
-from concal.consensus.gaussian import symmetric, times
+from concal.consensus.drift.displacement import INFORMATIVE, Directions
+from concal.consensus.gaussian import sum_by, symmetric, times
 
 Array = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -56,15 +56,14 @@ class KnownParts:
         return KnownParts(self.Q[which], self.h[which], self.own[which], self.rank[which])
 
 
-def known_parts(Q: Array, h: Array, centre: Array, unit: Array) -> KnownParts:
-    """Factors (Q, h) seen from `centre`, a value common to all factors of an item, in units of the precisions `unit`.
+def known_parts(Q: Array, h: Array, centre: Array, seen: Directions) -> KnownParts:
+    """Factors (Q, h) seen from `centre`, a value common to all factors of an item, in its prior's units.
 
     Where the centre lies does not matter for a chi-square; near the item's value it keeps rounding small.
     """
-    root = np.swapaxes(np.linalg.inv(np.linalg.cholesky(unit)), -1, -2)  # unit^-1 = root root'
-    q, U = np.linalg.eigh(symmetric(np.swapaxes(root, -1, -2) @ Q @ root))
+    q, U, units = seen
     known = q > INFORMATIVE
-    turned = times(np.swapaxes(U, -1, -2), times(np.swapaxes(root, -1, -2), h - times(Q, centre)))
+    turned = times(np.swapaxes(U, -1, -2), times(np.swapaxes(units.root, -1, -2), h - times(Q, centre)))
     turned = np.where(known, turned, 0.0)
     kept = (U * np.where(known, q, 0.0)[:, None, :]) @ np.swapaxes(U, -1, -2)
     own = (turned**2 / np.where(known, q, 1.0)).sum(axis=-1)
@@ -82,10 +81,7 @@ def conflict(Q: Array, h: Array, own: Array, rank: Ints) -> tuple[Array, Ints]:
 
 def test_agreement(parts: KnownParts, item: npt.NDArray[np.intp], n_items: int) -> tuple[Array, Ints, Array]:
     """X^2, degrees of freedom and combined p-value of every item, over all its factors."""
-    p = parts.h.shape[-1]
-    Q, h = np.zeros((n_items, p, p)), np.zeros((n_items, p))
-    np.add.at(Q, item, parts.Q)
-    np.add.at(h, item, parts.h)
+    Q, h = sum_by(item, parts.Q, n_items), sum_by(item, parts.h, n_items)
     own = np.bincount(item, parts.own, n_items).astype(np.float64)
     rank = np.bincount(item, parts.rank, n_items).astype(np.int64)
     squared, degrees = conflict(Q, h, own, rank)

@@ -9,17 +9,17 @@ import numpy.typing as npt
 
 from concal.consensus.drift.displacement import usable
 from concal.consensus.factors.gaussians import prior_in_phi
-from concal.consensus.gaussian import inverse, times
+from concal.consensus.gaussian import Units, inverse_positive, sum_by, times, units_of
 
 Array = npt.NDArray[np.float64]
 
 
 class Others(NamedTuple):
-    """For every factor: mean and covariance of phi without it, the prior's precision, and whether they are usable."""
+    """For every factor: mean and covariance of phi without it, the prior's units, and whether they are usable."""
 
     mean: Array
     covariance: Array
-    unit: Array
+    units: Units
     usable: npt.NDArray[np.bool_]
 
 
@@ -48,13 +48,11 @@ def without_each(
         Factors that tell nothing about their item: they are compared with the others, never the others with them.
     """
     mean, unit = prior_in_phi(at, prior_mean, sigma)
-    total, shift = unit.copy(), times(unit, mean)
     if moved is not None:
         Q, h = np.where(moved[:, None, None], 0.0, Q), np.where(moved[:, None], 0.0, h)
-    np.add.at(total, item, Q)
-    np.add.at(shift, item, h)
+    n, units = unit.shape[0], units_of(unit).rows(item)
+    total, shift = unit + sum_by(item, Q, n), times(unit, mean) + sum_by(item, h, n)
     rest = total[item] - Q
-    fine = usable(rest, unit[item])
-    safe = np.where(fine[:, None, None], rest, unit[item])
-    covariance = inverse(safe)
-    return Others(times(covariance, shift[item] - h), covariance, unit[item], fine)
+    fine = usable(rest, units)
+    covariance = inverse_positive(np.where(fine[:, None, None], rest, unit[item]))
+    return Others(times(covariance, shift[item] - h), covariance, units, fine)

@@ -83,6 +83,12 @@ def used_bins(cell_count: Array) -> npt.NDArray[np.int32]:
 
 def table_terms(model: ResponseModel, tables: Tables, x: Array) -> tuple[Array, Array]:
     """Log-likelihood of tables (tables, LANES) and its gradient in phi (tables, p, LANES), at x (tables, p, LANES)."""
+    value, gradient = table_slopes(model, tables, x)
+    return value, np.moveaxis(metric.gradient_in_phi(np.moveaxis(gradient, 1, 2), np.moveaxis(x, 1, 2)), 2, 1)
+
+
+def table_slopes(model: ResponseModel, tables: Tables, x: Array) -> tuple[Array, Array]:
+    """The same with the gradient in xi."""
     n, p = x.shape[:2]
     items = np.moveaxis(x, 1, 2)
     par = np.ascontiguousarray(np.moveaxis(model.kernel_parameters(items), 2, 1), dtype=np.float32)
@@ -92,4 +98,4 @@ def table_terms(model: ResponseModel, tables: Tables, x: Array) -> tuple[Array, 
         kernels.table_pass_extras(model.tag, *tables, par, jacobian, acc, 0, n)
     else:
         kernels.table_pass(model.tag, *tables, par, acc, 0, n)
-    return acc[:, 0], np.moveaxis(metric.gradient_in_phi(np.moveaxis(acc[:, 1 : 1 + p], 1, 2), items), 2, 1)
+    return acc[:, 0], acc[:, 1 : 1 + p]

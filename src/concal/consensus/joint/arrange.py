@@ -14,10 +14,10 @@ from concal.consensus.analytic.forms import GroupEvidence, carry_slope
 from concal.consensus.analytic.population import Population
 from concal.consensus.factors.period import GroupFactors, Placed
 from concal.consensus.factors.remainder import Tables, used_bins
+from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 Float32 = npt.NDArray[np.float32]
-Floats = npt.NDArray[np.floating]
 CHUNK_FACTORS = 8000  # a thread takes at a time
 BLOCK_ITEMS = 1024
 
@@ -85,7 +85,7 @@ def arrange(
     """Factors of one group from every period that saw its items."""
     rows = np.flatnonzero(group.answered)
     place = {group.item_ids[j]: k for k, j in enumerate(rows)}
-    parts = []
+    parts, n_periods = [], np.zeros(rows.size, np.int64)
     for m, period in enumerate(placed):
         source = period.factors.groups.get(group.name)
         if source is None:
@@ -95,14 +95,26 @@ def arrange(
             newest = _seen_under(placed, group)
             use = use & np.array([i not in newest for i in source.item_ids], dtype=bool)
         at = np.flatnonzero(use)
-        if at.size:
-            items = np.array([place[source.item_ids[j]] for j in at], dtype=np.int32)
-            parts.append((items, np.full(at.size, m, np.int32), *_period_part(source, at, group, populations)))
-    stacked = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    order = np.lexsort((stacked[1], stacked[0]))
-    item, period_of, bins, *values = (column[order] for column in stacked)
-    start = np.concatenate([[0], np.cumsum(np.bincount(item, minlength=rows.size))]).astype(np.int64)
-    return GroupTables(rows, start, item, period_of, bins, *values)
+        items = np.array([place[source.item_ids[j]] for j in at], dtype=np.int32)
+        parts.append((m, source, at, items))
+        n_periods[items] += 1
+    tables = _room(rows, np.concatenate([[0], np.cumsum(n_periods)]).astype(np.int64), group.model)
+    free = tables.start[:-1].copy()  # every period sees an item once, and they come in their order
+    for m, source, at, items in parts:
+        to = free[items]
+        free[items] += 1
+        tables.item[to], tables.period[to] = items, m
+        _fill(tables, to, source, at, group, populations)
+    return tables
+
+
+def _room(rows: npt.NDArray[np.intp], start: npt.NDArray[np.int64], model: ResponseModel) -> GroupTables:
+    """Zeros for all factors."""
+    n, p, width = int(start[-1]), len(model.parameters), len(model.atoms) + model.levels
+    item, period, bins = (np.zeros(n, np.int32) for _ in range(3))
+    mean, sd = (np.zeros((n, MOST_BINS), np.float32) for _ in range(2))
+    score, count = (np.zeros((n, MOST_BINS, width), np.float32) for _ in range(2))
+    return GroupTables(rows, start, item, period, bins, mean, sd, score, count, np.zeros((n, p, p)), np.zeros((n, p)))
 
 
 def faded(tables: GroupTables, n_periods: int, half_life: float) -> GroupTables:
@@ -123,49 +135,38 @@ def _seen_under(placed: Sequence[Placed], group: GroupEvidence) -> set[str]:
     }
 
 
-def _period_part(
+def _fill(
+    tables: GroupTables,
+    to: npt.NDArray[np.int64],
     source: GroupFactors,
     at: npt.NDArray[np.intp],
     group: GroupEvidence,
     populations: Mapping[tuple[object, ...], Population],
-) -> tuple[npt.NDArray[np.generic], ...]:
+) -> None:
+    """Put the factors `at` of a period into their rows `to`."""
     model = group.model
-    Q, h = source.Q[at], source.h[at]
-    if source.model != model:
-        form = (source.name, source.dimension, source.model, source.features, source.coding)
-        Q, h = carry_slope(Q, h, populations.get(form), source.X[at], len(model.parameters))
-    width = len(model.atoms) + model.levels
     if source.cell_count is None or source.model != model:
-        empty = np.zeros((at.size, 1, width), np.float32)
-        nothing = np.zeros((at.size, 1), np.float32)
-        return _padded(np.zeros(at.size, np.int32), nothing, nothing, empty, empty, Q, h)
+        Q, h = source.Q[at], source.h[at]
+        if source.model != model:
+            form = (source.name, source.dimension, source.model, source.features, source.coding)
+            Q, h = carry_slope(Q, h, populations.get(form), source.X[at], len(model.parameters))
+        tables.Q[to], tables.h[to] = Q, h
+        return
     assert source.bin_mean is not None
     assert source.bin_sd is not None
     assert source.cell_score is not None
     assert source.dQ is not None
     assert source.dh is not None
     count = source.cell_count[at]
-    return _padded(
-        used_bins(count), source.bin_mean[at], source.bin_sd[at], source.cell_score[at], count,
-        source.dQ[at], source.dh[at],
-    )  # fmt: skip
+    some = slice(count.shape[1])
+    tables.bins[to] = used_bins(count)
+    tables.bin_mean[to, some], tables.bin_sd[to, some] = source.bin_mean[at], source.bin_sd[at]
+    tables.score[to, some], tables.count[to, some] = source.cell_score[at], count
+    tables.Q[to], tables.h[to] = source.dQ[at], source.dh[at]
 
 
 MOST_BINS = 5
 """Tables are stored with this many bins; fewer are padded."""
-
-
-def _padded(
-    bins: npt.NDArray[np.int32], mean: Floats, sd: Floats, score: Floats, count: Floats, *rest: Array
-) -> tuple[npt.NDArray[np.generic], ...]:
-    """Tables of different periods brought to one number of bins."""
-
-    def wide(values: Floats) -> Float32:
-        short = max(0, MOST_BINS - values.shape[1])
-        padding = [(0, 0), (0, short), *[(0, 0)] * (values.ndim - 2)]
-        return np.pad(values, padding).astype(np.float32)
-
-    return bins, wide(mean), wide(sd), wide(score), wide(count), *rest
 
 
 def answered_rows(group: GroupEvidence, tables: GroupTables) -> Array:
@@ -201,11 +202,14 @@ def group_layout(group: GroupEvidence, tables: GroupTables, dim: int, whole: Arr
 
 
 def _chunks(tables: GroupTables) -> tuple[tuple[int, int], ...]:
-    """Runs of items with about as many factors each; they never depend on the number of threads."""
+    """Runs of items a thread takes at a time: `CHUNK_FACTORS`, or `BLOCK_ITEMS` where items have many factors.
+
+    Most passes cost the same for any number of factors; they never depend on the number of threads.
+    """
     n, lo, out = tables.rows.size, 0, []
     while lo < n:
         hi = int(np.searchsorted(tables.start, tables.start[lo] + CHUNK_FACTORS, side="right")) - 1
-        hi = min(max(hi, lo + 1), n)
+        hi = min(max(hi, lo + BLOCK_ITEMS), n)
         out.append((lo, hi))
         lo = hi
     return tuple(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -46,16 +47,17 @@ class ByTables:
 
     def __init__(self, g: GroupLayout, tables: GroupTables, items: npt.NDArray[np.intp]) -> None:
         self.g, self.items, self.tables, self.rest = g, items, tables.of_items(items), no_sums(items.size, g.p)
+        self._listed: list[int] = items.tolist()
 
     def _within(self, lo: int, hi: int) -> tuple[int, int]:
         """Which of them are among items lo..hi of the group."""
-        first, last = np.searchsorted(self.items, (lo, hi))
-        return int(first), int(last)
+        return bisect_left(self._listed, lo), bisect_left(self._listed, hi)
 
     def see_through(self, link: tuple[Any, Any], lo: int, hi: int) -> None:
         """Add up what the tables leave, for those of items lo..hi."""
-        t = self.tables
-        kernels.sum_by_item(self.g.p, t.start, t.period, t.Q, t.h, *link, *self.rest, *self._within(lo, hi))
+        t, (first, last) = self.tables, self._within(lo, hi)
+        if first < last:
+            kernels.sum_by_item(self.g.p, t.start, t.period, t.Q, t.h, *link, *self.rest, first, last)
 
     def judge(self, link: tuple[Any, Any], x: Any, total: Any, lo: int, hi: int) -> None:
         """Put the log-likelihood of those of items lo..hi into their rows of `total` (0..hi-lo)."""

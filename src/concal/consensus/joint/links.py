@@ -291,9 +291,10 @@ def _population_density(family: Family, states: Sequence[GroupState], prior: Bet
 
 def _carry(g: GroupLayout, group: GroupState, s: Array, shift: Array, workers: Workers) -> None:
     """Items and population to s theta + shift, in place."""
-    tasks = [(values, slice(*block)) for values in (group.xi, group.mean) for block in g.item_blocks]
-    workers.map(lambda task: metric.move_rows(task[0][task[1]], s, shift), tasks)
+    factors, summands = metric.rows_moved(s, shift, g.p)
+    tasks = [(values, *block) for values in (group.xi, group.mean) for block in g.item_blocks]
+    workers.map(lambda task: kernels.rescale(task[0], factors, summands, *task[1:]), tasks)
     for values in (group.beta, group.beta_mean):
-        metric.move_rows(values[:1], s, shift)
-        metric.move_rows(values[1:], s, np.zeros(LANES), slopes=False)
+        values *= factors
+        values[0] += summands
     group.sigma = lanes_last(metric.move_item_covariance(by_lane(group.sigma), s))

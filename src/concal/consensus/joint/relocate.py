@@ -20,8 +20,8 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibration.kernels import LANES
 from concal.calibration.workers import Workers
-from concal.consensus.factors.remainder import table_terms
-from concal.consensus.gaussian import all_positive, inverse, raise_eigenvalues, solve_positive, symmetric, times
+from concal.consensus.factors.remainder import Tables, table_slopes
+from concal.consensus.gaussian import all_positive, inverse, raise_eigenvalues, solve_in_place
 from concal.consensus.joint.arrange import GroupTables
 from concal.response import ResponseModel
 
@@ -45,15 +45,16 @@ def relocate(
         (log A, B) of the group's dimension.
     """
     Q, h = tables.Q.copy(), tables.h.copy()
-    points = cubature(mean, covariance)
-    missed = np.zeros((tables.n_factors, points.shape[1]))
+    points = np.ascontiguousarray(np.moveaxis(cubature(mean, covariance), 0, -1))  # (points, p, items)
+    missed = np.zeros((tables.n_factors, points.shape[0]))
     has = np.flatnonzero(tables.bins > 0)
 
     def work(start: int) -> None:
         at = has[start : start + BLOCK]
         log_A, B = link[tables.period[at]].T
         back = metric.invert(metric.Constants(np.exp(log_A), B))
-        own = metric.move_items(points[tables.item[at]], back.A[:, None], back.B[:, None])
+        seen = np.swapaxes(points.take(tables.item[at], axis=2), 1, 2)
+        own = metric.move_items(seen, back.A, back.B)
         dQ, dh, missed[at] = _linearise(model, tables, at, own)
         Q[at] += dQ
         h[at] += dh
@@ -73,23 +74,41 @@ def cubature(mean: Array, covariance: Array) -> Array:
 def _linearise(
     model: ResponseModel, tables: GroupTables, at: npt.NDArray[np.intp], xi: Array
 ) -> tuple[Array, Array, Array]:
-    """Of the tables `at`, over points xi (factors, points, p) on their own metrics; and what it misses at each."""
-    k = xi.shape[1]
-    phi, gradient, value = metric.phi_of(xi), np.empty_like(xi), np.empty(xi.shape[:2])
-    own = tuple(column[at] for column in tables.tables)
+    """Of the tables `at`, over points xi (points, factors, p) on their own metrics; and what it misses at each.
+
+    Entries of vectors and matrices come first while numbers are made, so that every operation is one over all factors.
+    """
+    k = xi.shape[0]
+    value, gradient = _at_points(model, tuple(column[at] for column in tables.tables), xi)
+    phi, g = (np.moveaxis(part, 2, 0) for part in (metric.phi_of(xi), metric.gradient_in_phi(gradient, xi)))
+    centre, level = phi.mean(axis=1), g.mean(axis=1)
+    z, y = phi - centre[:, None], g - level[:, None]
+    spread = np.einsum("ukn,vkn->uvn", z, z) / k
+    slope = np.einsum("ukn,vkn->uvn", z, y) / -k
+    solve_in_place(spread.copy(), slope)
+    slope = 0.5 * (slope + np.swapaxes(slope, 0, 1))
+    low = np.flatnonzero(~all_positive(np.moveaxis(slope, 2, 0)))
+    if low.size:
+        unit = inverse(np.moveaxis(spread[..., low], 2, 0))
+        slope[..., low] = np.moveaxis(raise_eigenvalues(np.moveaxis(slope[..., low], 2, 0), unit, 0.0), 0, 2)
+    shift = level + np.einsum("uvn,vn->un", slope, centre)
+    pull = shift[:, None] - 0.5 * np.einsum("uvn,vkn->ukn", slope, phi)
+    quadratic = (phi * pull).sum(axis=0)
+    return np.moveaxis(slope, 2, 0), shift.T, (value - quadratic).T
+
+
+def _at_points(model: ResponseModel, tables: Tables, xi: Array) -> tuple[Array, Array]:
+    """Log-likelihood of tables (points, tables) and its gradient in xi, at xi (points, tables, p)."""
+    k, n, p = xi.shape
+    value, gradient = np.empty((k, n)), np.moveaxis(np.empty((p, k, n)), 0, 2)
+    x = np.empty((n, p, LANES))
     for first in range(0, k, LANES):
-        part = xi[:, first : first + LANES]
-        short = LANES - part.shape[1]
-        x = np.ascontiguousarray(np.moveaxis(np.pad(part, [(0, 0), (0, short), (0, 0)], mode="edge"), 1, 2))
-        ll, slopes = table_terms(model, own, x)
-        value[:, first : first + LANES] = ll[:, : LANES - short]
-        gradient[:, first : first + LANES] = np.moveaxis(slopes, 2, 1)[:, : LANES - short]
-    centre, level = phi.mean(axis=1), gradient.mean(axis=1)
-    z, y = phi - centre[:, None], gradient - level[:, None]
-    spread = np.swapaxes(z, 1, 2) @ z / k
-    slope = symmetric(-solve_positive(spread, np.swapaxes(z, 1, 2) @ y / k))
-    low = ~all_positive(slope)
-    slope[low] = raise_eigenvalues(slope[low], inverse(spread[low]), 0.0)
-    shift = level + times(slope, centre)
-    quadratic = (phi * (shift[:, None] - 0.5 * (phi @ slope))).sum(axis=2)
-    return slope, shift, value - quadratic
+        part = xi[first : first + LANES]
+        own = slice(len(part))
+        x[..., own], x[..., len(part) :] = np.moveaxis(part, 0, 2), part[-1][..., None]
+        ll, slopes = table_slopes(model, tables, x)
+        value[first : first + LANES], gradient[first : first + LANES] = (
+            ll[:, own].T,
+            np.moveaxis(slopes[..., own], 2, 0),
+        )
+    return value, gradient

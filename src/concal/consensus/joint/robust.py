@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibration.workers import Workers
-from concal.consensus.drift.displacement import displacement
+from concal.consensus.drift.displacement import directions, displacement
 from concal.consensus.drift.others import without_each
 from concal.consensus.joint.arrange import BLOCK_ITEMS, GroupTables
 
@@ -58,7 +58,8 @@ def link_weights(
         log_A, B = link[tables.period[own]].T
         moved_Q, moved_h = metric.move_factor(Q[own], h[own], np.exp(log_A), B)
         others = without_each(moved_Q, moved_h, item, at[items], prior_mean[items], sigma, moved=~known)
-        moved = displacement(moved_Q, moved_h, others.mean, others.covariance, others.unit)
+        seen = directions(moved_Q, others.units)
+        moved = displacement(moved_Q, moved_h, others.mean, others.covariance, seen)
         several = np.bincount(item[known], minlength=items.stop - lo)[item] > 1
         tested[own] = known & others.usable & (moved.degrees > 0) & several
         log_same[own] = np.where(tested[own], moved.log_same, np.inf)
@@ -66,25 +67,26 @@ def link_weights(
     workers.map(compare, range(0, tables.rows.size, BLOCK_ITEMS))
     # of an item's factors only the worst is suspected: of two that disagree one has to keep the item's place, and it
     # is the earlier one
-    worst = np.zeros(log_same.size, dtype=bool)
-    order = np.lexsort((-tables.period, log_same, tables.item))
-    first = order[np.searchsorted(tables.item[order], np.arange(tables.rows.size))]
-    worst[first] = tested[first]
+    least = np.minimum.reduceat(log_same, tables.start[:-1])[tables.item]
+    worst = np.maximum.reduceat(np.where(log_same == least, np.arange(log_same.size), -1), tables.start[:-1])
+    worst = worst[tested[worst]]
     same = np.ones(log_same.size)
-    for m in np.unique(tables.period):
-        here = tested & (tables.period == m)
-        mine = here & worst
-        share = START_SHARE
-        for _ in range(10):
-            gone = float((1.0 - _probability(log_same[mine], share)).sum())
-            share = float(np.clip(gone / max(int(here.sum()), 1), LEAST_SHARE, MOST_SHARE))
-        same[mine] = _probability(log_same[mine], share)
+    same[worst] = _stayed(log_same[worst], tables.period[worst], np.bincount(tables.period[tested]))
     stayed = np.minimum.reduceat(np.where(same <= SURE, same, 1.0), tables.start[:-1])
     return np.asarray(stayed[tables.item])
 
 
-def _probability(log_same: Array, share: float) -> Array:
-    """Posterior probability that an item did not move, given the share of movers."""
+def _stayed(log_same: Array, period: npt.NDArray[np.integer], tested: npt.NDArray[np.integer]) -> Array:
+    """Probabilities that items did not move, with the share of movers that each period shows; `tested` by period."""
+    share = np.full(tested.size, START_SHARE)
+    for _ in range(10):
+        gone = np.bincount(period, 1.0 - _probability(log_same, share[period]), tested.size)
+        share = np.clip(gone / np.maximum(tested, 1), LEAST_SHARE, MOST_SHARE)
+    return _probability(log_same, share[period])
+
+
+def _probability(log_same: Array, share: Array) -> Array:
+    """Posterior probability that items did not move, given the share of movers in their periods."""
     odds = np.log1p(-share) - np.log(share) + log_same
     return np.asarray(1.0 / (1.0 + np.exp(-np.clip(odds, -700.0, 700.0))))
 

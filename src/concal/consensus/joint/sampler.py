@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibration import kernels
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
@@ -149,7 +150,7 @@ class JointTrace:
         self, groups: Sequence[GroupLayout], state: JointState, workers: Workers, keep_every: int = 0, keep: int = 0
     ) -> None:
         self.groups, self.workers, self.keep_every, self.keep = groups, workers, keep_every, keep
-        self.blocks = [(k, slice(*block)) for k, g in enumerate(groups) for block in g.item_blocks]
+        self.blocks = [(k, block) for k, g in enumerate(groups) for block in g.item_blocks]
         self.sweeps = 0
         self.centre = [s.xi.mean(axis=2) for s in state.groups]
         self.total = [np.zeros((g.n_items, g.p)) for g in groups]
@@ -176,11 +177,9 @@ class JointTrace:
             self.kept_links.append(row[0])
         self.governing.append(row)
 
-    def _add(self, state: JointState, k: int, block: slice) -> None:
+    def _add(self, state: JointState, k: int, block: tuple[int, int]) -> None:
         """Moments of some items of one group."""
-        z = state.groups[k].xi[block] - self.centre[k][block, :, None]
-        self.total[k][block] += z.sum(axis=2)
-        self.square[k][block] += z @ z.transpose(0, 2, 1)
+        kernels.add_products(state.groups[k].xi, self.centre[k], self.total[k], self.square[k], *block)
 
     def check(self) -> None:
         """R-hat and ESS of links and populations."""
