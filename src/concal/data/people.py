@@ -93,8 +93,8 @@ def _row_numbers(persons: pl.Series) -> str:
         numbers = pl.int_range(first, first + persons.len(), eager=True).cast(pl.String)
         if persons.len() >= FEWEST_ROWS and numbers.is_in(persons.implode()).all():
             return (
-                f"; ids {first:,} to {first + persons.len() - 1:,} look like row numbers: if they are, other people have "
-                "them in every file; give examinees ids that no other period has"
+                f"; ids {first:,} to {first + persons.len() - 1:,} look like row numbers: if they are, other people "
+                "have them in every file; give examinees ids that no other period has"
             )
     return ""
 
