@@ -1,5 +1,7 @@
 """Classical item statistics against NumPy, one item at a time."""
 
+import re
+
 import numpy as np
 import polars as pl
 
@@ -49,10 +51,10 @@ def test_item_rest_and_omitted():
     assert told.equals(found)
 
 
-def reversed_key(n: int, items: tuple[int, ...] = (2,)) -> tuple[str, ...]:
+def reversed_key(n: int, items: tuple[int, ...] = (2,), slope: float = 1.5) -> tuple[str, ...]:
     """Warnings of a period of ten items and n examinees in which these items' keys are reversed."""
     rng = np.random.default_rng(3)
-    right = rng.random((n, 10)) < 1 / (1 + np.exp(-1.5 * rng.standard_normal((n, 1))))
+    right = rng.random((n, 10)) < 1 / (1 + np.exp(-slope * rng.standard_normal((n, 1))))
     right[:, list(items)] ^= True
     wide = pl.DataFrame(right.astype(float), schema=[f"i{j:02d}" for j in range(10)])
     wide = wide.insert_column(0, pl.Series("person", [f"p{i}" for i in range(n)]))
@@ -69,6 +71,40 @@ def test_a_reversed_key_is_told():
     (text,) = reversed_key(400, (2, 5, 7))
     assert text.startswith("3 items whose scores fall with the rest of the test")
     assert {item for item in ("'i02'", "'i05'", "'i07'") if item in text} == {"'i02'", "'i05'", "'i07'"}
+
+
+def test_as_many_reversed_as_not_are_told():
+    """The rest of the test then says nothing: what the items have in common does."""
+    (text,) = reversed_key(400, (1, 3, 5, 7, 9))
+    assert text.startswith("5 items whose scores fall with the rest of the test")
+    told = {int(name) for name in re.findall(r"'i(\d+)'", text)}
+    assert told in ({1, 3, 5, 7, 9}, {0, 2, 4, 6, 8}), "which half is the other is not in the data"
+    (text,) = reversed_key(400, (0, 2, 3, 4, 6, 7))
+    assert text.startswith("4 items"), "the majority is right"
+
+
+def test_items_without_anything_in_common_are_not_told():
+    assert reversed_key(400, (1, 3, 5, 7, 9), slope=0.0) == ()
+
+
+def test_dimensions_are_judged_one_by_one():
+    """Two of five scales of a questionnaire are scored as they were asked, half of them reversed."""
+    spec = Spec.parse(
+        {
+            "bank": {"dimensions": ["x", "y"]},
+            "groups": {"a": {"model": "2pl", "dimension": "x"}, "b": {"model": "2pl", "dimension": "y"}},
+        }
+    )
+    rng = np.random.default_rng(5)
+    theta = rng.standard_normal((300, 2)).repeat(6, axis=1)
+    right = rng.random((300, 12)) < 1 / (1 + np.exp(-2 * theta))
+    right[:, [1, 2, 4, 6]] ^= True
+    wide = pl.DataFrame(right.astype(float), schema=[f"{'ab'[j // 6]}{j % 6}" for j in range(12)])
+    wide = wide.insert_column(0, pl.Series("person", [f"p{i}" for i in range(300)]))
+    table = pl.DataFrame({"item_id": wide.columns[1:], "group": ["a"] * 6 + ["b"] * 6})
+    (text,) = [t for t in check_period(wide, table, spec, wide=True).warnings if "item-rest" in t]
+    told = {item for item in wide.columns[1:] if f"{item!r}" in text}
+    assert told in ({"a1", "a2", "a4", "b0"}, {"a0", "a3", "a5", "b0"})
 
 
 def test_neither_chance_nor_few_responses_are_told():

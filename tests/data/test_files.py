@@ -232,3 +232,16 @@ def test_spss_portable_files_have_short_names_in_capitals(tmp_path):
     names = DataSpec(person_id="PERSON", item_id="ITEM", score="SCORE")
     rows = read_responses(tmp_path / "r.por", options=names).rows
     assert rows.equals(NUMBERED.with_columns(pl.col("person_id").cast(pl.String)))
+
+
+def test_row_names_have_no_name_in_text(tmp_path):
+    """R and pandas write row names first, under an empty header."""
+    path = tmp_path / "r.csv"
+    path.write_text('"","a","b"\n"p1",1,0\n"p2",0,\n')
+    assert read_table(path).columns == ["row", "a", "b"]
+    rows = read_responses(path, wide=True).rows
+    assert rows.rows() == [("p1", "a", 1.0), ("p2", "a", 0.0), ("p1", "b", 0.0)]
+    for twice, name in ((",row,score", "row"), (",,score", "")):
+        path.write_text(f"{twice}\n1,a,1\n")
+        with pytest.raises(DataError, match=f"several columns called '{name}'"):
+            read_table(path)

@@ -84,6 +84,22 @@ def test_a_file_that_was_added_before_is_recognised():
             check_period(rows("p0", "p1", "p2"), table("a", "b"), spec_of(returning=rule), earlier_persons=earlier)
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_row_numbers_are_nobodys_ids(first):
+    """Two files numbered by their rows: the examinees of the second are others, and would be left out."""
+    ids, earlier = [str(k) for k in range(first, first + 12)], {"Q1": [str(k) for k in range(first, first + 9)]}
+    warned = check_period(rows(*ids), table("a", "b"), spec_of(), earlier_persons=earlier).warnings
+    (text,) = [w for w in warned if "already appeared" in w]
+    assert text.endswith(
+        f"; ids {first} to {first + 11} look like row numbers: if they are, other people have them in every file; give "
+        "examinees ids that no other period has"
+    )
+    with pytest.raises(DataError, match="look like row numbers"):
+        check_period(rows(*ids[:10]), table("a", "b"), spec_of(), earlier_persons={"Q1": ids})
+    named = check_period(rows(*ids[:9], "x"), table("a", "b"), spec_of(), earlier_persons=earlier)
+    assert not [w for w in named.warnings if "row numbers" in w]
+
+
 def test_how_to_count_the_later_responses_is_said():
     with pytest.raises(SpecError, match=r"'later' is not a choice.*--replace") as told:
         spec_of(returning="later")

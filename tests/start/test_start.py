@@ -79,6 +79,16 @@ def test_wide_tables_by_what_they_hold(tmp_path):
     assert run("check", folder / "bank.toml", "Q1", path, "--items", folder / "items.csv", "--wide") == 0
 
 
+def test_row_names_are_the_examinees_of_a_wide_table(tmp_path):
+    path = tmp_path / "wide.csv"
+    wide = long_table().pivot(on="item_id", index="person_id", values="score")
+    wide.rename({"person_id": ""}).write_csv(path)
+    found = look_at_files(path)
+    folder = accepted(found, tmp_path)
+    assert found.columns.person_id == "row"
+    assert run("check", folder / "bank.toml", "Q1", path, "--items", folder / "items.csv", "--wide") == 0
+
+
 @pytest.mark.parametrize(
     ("scores", "kind", "model", "says", "coded"),
     [

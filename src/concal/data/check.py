@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from concal.data.classical import doubt_keys, item_rest_correlations
+from concal.data.classical import item_rest_correlations
 from concal.data.doubts import doubt_populations, doubt_responses
 from concal.data.findings import Findings, some
 from concal.data.items import read_items
+from concal.data.keys import doubt_keys
 from concal.data.linkage import ItemIds, Linkage, linkage
 from concal.data.people import WHY_ITEMS, EarlierPersons
 from concal.data.period import GroupData, PeriodData
@@ -140,10 +141,9 @@ def check_period(
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
     data = _period_data(period, rows, table, kept, designs, codings, parts, spec, found, people)
     found.stop_if_bad()
-    item_rest = item_rest_correlations(data)
-    doubt_keys(item_rest, found)
+    doubt_keys(data, found)
     data = replace(data, warnings=tuple(found.warnings))
-    tables = period_tables(data, rows, table, item_rest, wide=wide, omitted=answers.omitted)
+    tables = period_tables(data, rows, table, item_rest_correlations(data), wide=wide, omitted=answers.omitted)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
 
 

@@ -6,37 +6,39 @@ item-rest correlation is that of the item's score with the rest, over the examin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.data.findings import Findings
-from concal.data.period import PeriodData
-from concal.errors import counted
+from concal.data.period import GroupData, PeriodData
 
 Array = npt.NDArray[np.float64]
-ENOUGH = 50
-"""Responses from which Fisher's z of a correlation is near enough to normal."""
-Z_99 = 2.576
-TELLING = 0.15
-"""Median correlation from which the rest says something of the ability. Where items are chosen by ability it does not:
-who got an easier one did worse before. In simulated adaptive tests of 20 out of 300 items the medians were -.32 to .09
-and up to two items in three seemed reversed, although none was; with wider choices (.22 and above) none did."""
 
 
-def item_rest_correlations(data: PeriodData) -> pl.DataFrame:
-    """item_id, item_rest and n_rest (examinees with a rest) of every item; null where scores or rests do not vary."""
+def item_rest_correlations(data: PeriodData, keys: Mapping[str, Array] | None = None) -> pl.DataFrame:
+    """item_id, item_rest and n_rest (examinees with a rest) of every item; null where scores or rests do not vary.
+
+    Parameters
+    ----------
+    data
+        The period.
+    keys
+        -1 for every item of a group whose score counts reversed in the rest of others, else 1. Default: none does.
+    """
     n = data.person_ids.len()
     total = {dimension: np.zeros(n) for dimension in data.dimensions}
     count = {dimension: np.zeros(n) for dimension in data.dimensions}
-    for group in data.groups.values():
-        total[group.dimension] += np.bincount(group.person, group.score / group.model.max_score, n)
+    shares = {name: _shares(group, None if keys is None else keys[name]) for name, group in data.groups.items()}
+    for name, group in data.groups.items():
+        total[group.dimension] += np.bincount(group.person, shares[name], n)
         count[group.dimension] += np.bincount(group.person, minlength=n)
     frames = []
-    for group in data.groups.values():
+    for name, group in data.groups.items():
         own, others = group.score / group.model.max_score, count[group.dimension][group.person] - 1.0
         has = others > 0
-        rest = (total[group.dimension][group.person][has] - own[has]) / others[has]
+        rest = (total[group.dimension][group.person][has] - shares[name][has]) / others[has]
         values = _correlations(group.item[has], len(group.item_ids), own[has], rest)
         n_rest = np.bincount(group.item[has], minlength=len(group.item_ids))
         ids = pl.Series(group.item_ids, dtype=pl.String)
@@ -44,33 +46,10 @@ def item_rest_correlations(data: PeriodData) -> pl.DataFrame:
     return pl.concat(frames).with_columns(pl.col("item_rest").fill_nan(None))
 
 
-def doubt_keys(correlations: pl.DataFrame, found: Findings) -> None:
-    r"""Warn of items whose score falls with the rest of the test, chance aside.
-
-    That is, where the upper end of a 99 % interval, :math:`\tanh(\operatorname{artanh} r + 2.576 / \sqrt{n - 3})`, is
-    below zero. Nothing is said of a period in which the typical correlation is not positive, as in an adaptive test.
-
-    Parameters
-    ----------
-    correlations
-        Of `item_rest_correlations`.
-    found
-        Gets the warning.
-    """
-    judged = correlations.filter((pl.col("n_rest") >= ENOUGH) & pl.col("item_rest").is_not_null())
-    upper = pl.col("item_rest").clip(-1.0, 1.0).arctanh() + Z_99 / (pl.col("n_rest") - 3.0).sqrt()
-    falling = judged.filter(upper < 0.0).sort("item_rest", "item_id")
-    typical = judged["item_rest"].median()
-    if not falling.height or not isinstance(typical, float) or typical < TELLING:
-        return
-    first = falling.head(5).select("item_id", "item_rest").iter_rows()
-    shown = ", ".join(f"{item!r} ({f'{r:.2f}'.replace('0.', '.', 1)})" for item, r in first)
-    more = f" and {falling.height - 5:,} more" if falling.height > 5 else ""
-    verb = "score falls" if falling.height == 1 else "scores fall"
-    found.warn(
-        f"{counted(falling.height, 'item')} whose {verb} with the rest of the test (item-rest correlation): "
-        f"{shown}{more}: is the key reversed?"
-    )
+def _shares(group: GroupData, key: Array | None) -> Array:
+    """Scores by their largest; where the item's key is -1, what is left to the largest."""
+    share = group.score / group.model.max_score
+    return share if key is None else np.where(key[group.item] < 0.0, 1.0 - share, share)
 
 
 def _correlations(item: npt.NDArray[np.int32], n_items: int, x: Array, y: Array) -> Array:

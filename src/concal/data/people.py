@@ -21,6 +21,8 @@ WHY_ITEMS = (
     "periods are linked by the items they share, not by examinees: a returning examinee may have learned, so nothing "
     "tells growth from a change of metric, and responses of one person in two periods are not independent"
 )
+FEWEST_ROWS = 10
+"""Ids 1 to 9 of a handful of examinees may well be theirs."""
 _SPELLING = "only by surrounding blanks or case"
 
 
@@ -73,15 +75,28 @@ def _say_returning(persons: pl.Series, back: pl.Series, counts: Mapping[str, int
     where = ", ".join(f"{k:,} in {period!r}" for period, k in list(counts.items())[:5])
     where += f" and {len(counts) - 5} more" if len(counts) > 5 else ""
     who = f"{counted(n, 'examinee')} already appeared in an earlier period ({where}): {some(persons.filter(back))}"
+    hint = _row_numbers(persons)
     whole = next((period for period, k in counts.items() if k == persons.len()), None)
     if whole is not None:
-        found.error(f"{who}; all of them in {whole!r}: is this the file of {whole!r}? {WHY_ITEMS}")
+        found.error(f"{who}; all of them in {whole!r}: is this the file of {whole!r}? {WHY_ITEMS}{hint}")
     elif n == persons.len():
-        found.error(f"{who}; no row is left: {WHY_ITEMS}")
+        found.error(f"{who}; no row is left: {WHY_ITEMS}{hint}")
     elif spec.data.returning == "error":
-        found.error(f'{who}; drop their rows, or set data.returning = "earlier"')
+        found.error(f'{who}; drop their rows, or set data.returning = "earlier"{hint}')
     else:
-        found.warn(f'{who}; their responses in this period are left out (data.returning = "earlier")')
+        found.warn(f'{who}; their responses in this period are left out (data.returning = "earlier"){hint}')
+
+
+def _row_numbers(persons: pl.Series) -> str:
+    """What to do where a period's ids are its rows' numbers, as R and pandas write them; else nothing."""
+    for first in (0, 1):
+        numbers = pl.int_range(first, first + persons.len(), eager=True).cast(pl.String)
+        if persons.len() >= FEWEST_ROWS and numbers.is_in(persons.implode()).all():
+            return (
+                f"; ids {first:,} to {first + persons.len() - 1:,} look like row numbers: if they are, other people "
+                "have them in every file; give examinees ids that no other period has"
+            )
+    return ""
 
 
 def _doubt_strangers(alike: pl.DataFrame, back: pl.Series, found: Findings) -> None:

@@ -16,6 +16,7 @@ from concal.errors import DataError, first_few
 SEPARATORS = (",", ";", "\t", "|")
 _SAMPLE = 1 << 18  # bytes looked at to find separator and encoding
 _SIGNS = set("–—‘’“”„…°€£§«»·ªº¿¡×\u00a0")  # what people type beside letters
+_ROW = "row"  # R and pandas write row names first, under an empty header
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
@@ -39,6 +40,7 @@ def read_text(
     rows = _sample_rows(sample)
     mark = separator or find_separator(rows, str(path))
     header = next(csv.reader(rows, delimiter=mark), [])
+    header = [_ROW, *header[1:]] if header[:1] == [""] and header.count("") == 1 else header
     if twice := sorted({name for name in header if header.count(name) > 1}):
         raise DataError(f"has several columns called {first_few(twice)}; names must differ")
     try:
@@ -64,13 +66,14 @@ def read_text(
 def _parsed(
     source: Path | bytes, separator: str, header: Sequence[str], text_only: bool, as_text: Sequence[str]
 ) -> pl.DataFrame:
-    return pl.read_csv(
+    table = pl.read_csv(
         source,
         separator=separator,
         infer_schema=not text_only,
         infer_schema_length=None,
         schema_overrides=None if text_only else {n: pl.String for n in header if n in as_text},
     )
+    return table.rename({"": _ROW}) if table.columns[:1] == [""] else table
 
 
 def find_separator(rows: Sequence[str], where: str = "the table") -> str:
