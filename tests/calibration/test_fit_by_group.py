@@ -42,7 +42,7 @@ def test_factors_are_gradient_and_information_in_slope_and_intercept(model):
 
 def marginal(model, xi, y, mean, sd):
     """p(y) averaged over N(mean, sd) with the engine's nodes."""
-    from concal.calibration.fit.predict import NODES, WEIGHTS
+    from concal.calibration.fit.nodes import NODES, WEIGHTS
 
     theta = mean + sd * NODES
     return WEIGHTS @ np.exp(model.log_likelihood(np.full(NODES.size, y), theta, np.tile(xi, (NODES.size, 1))))

@@ -10,7 +10,8 @@ from scipy.stats import gamma, norm, pearson3
 from concal.calibration.fit.cells import make_cells
 from concal.calibration.fit.discrepancies import discrepancies
 from concal.calibration.fit.items import FREE, combined, item_fit
-from concal.calibration.fit.predict import NODES, WEIGHTS, possible_scores, predict_responses, total_gradient
+from concal.calibration.fit.nodes import NODES, WEIGHTS, possible_scores
+from concal.calibration.fit.predict import predict_responses, total_gradient
 from concal.calibration.fit.pvalues import (
     benjamini_hochberg,
     cauchy_score,
@@ -51,11 +52,14 @@ def test_predictions_are_averages_over_the_ability(model):
         2 * h
     )
     np.testing.assert_allclose(got.slope, moved, atol=2e-3)
+    atoms = slice(len(model.atoms))  # the grid between them moves with the item: see test_fit_nodes.py
     for k in range(xi.shape[1]):
         step = h * np.eye(xi.shape[1])[k]
-        up, down = (np.log(predict_responses(model, xi + sign * step, mean, sd).probability) for sign in (1, -1))
-        likely = got.probability > 1e-4
-        np.testing.assert_allclose(got.gradient[:, :, k][likely], ((up - down) / (2 * h))[likely], atol=5e-3)
+        up, down = (
+            np.log(predict_responses(model, xi + sign * step, mean, sd).probability[:, atoms]) for sign in (1, -1)
+        )
+        likely = got.probability[:, atoms] > 1e-4
+        np.testing.assert_allclose(got.gradient[:, atoms, k][likely], ((up - down) / (2 * h))[likely], atol=5e-3)
 
 
 @pytest.mark.parametrize("model", MODELS, ids=IDS)
@@ -77,11 +81,12 @@ def test_observed_gradients_are_those_of_single_responses(model):
 
 def test_densities_that_pile_up_at_the_ends_are_caught_by_the_grid():
     model = make_model("beta")
-    scores = possible_scores(model)
     for d, log_phi in itertools.product((-1.0, 0.0, 1.5), (1.0, 2.0, 4.0)):
-        xi = np.tile([d, 0.3, log_phi], (scores.score.size, 1))
-        density = np.exp(model.log_likelihood(scores.score, np.zeros(scores.score.size), xi))
-        assert density @ scores.width == pytest.approx(1.0, abs=0.02)
+        xi = np.array([[d, 0.3, log_phi]])
+        scores = possible_scores(model, xi, np.zeros(1), np.full(1, 1e-6))
+        n = scores.score.size
+        density = np.exp(model.log_likelihood(scores.score[0], np.zeros(n), np.tile(xi, (n, 1))))
+        assert density @ scores.width[0] == pytest.approx(1.0, abs=0.02)
 
 
 def slow_fit(model, xi, score, mean, sd, bins=5):
@@ -93,7 +98,7 @@ def slow_fit(model, xi, score, mean, sd, bins=5):
     parts = []
     for rank, i in enumerate(order):
         found = predict_responses(model, xi[None], mean[i : i + 1], sd[i : i + 1])
-        y, p, e, v = found.score, found.probability[0], found.mean[0], found.variance[0]
+        y, p, e, v = found.score[0], found.probability[0], found.mean[0], found.variance[0]
         place = rank * min(n, bins) // n
         terms = np.zeros((y.size, bins + 2))
         terms[:, place] = y - e
@@ -249,7 +254,7 @@ def test_the_trend_of_the_residuals_is_that_of_a_loop():
     model, rng = make_model("gpcm", 3), np.random.default_rng(3)
     xi = items_of(model, 3, rng)
     item, score, mean, sd = responses_of(model, xi, np.array([20, 13, 7]), rng)
-    cells = make_cells(item, 3, mean, sd, 5)
+    cells = make_cells(model, xi, item, mean, sd, 5)
     sums, predicted = discrepancies(model, xi, score, cells, 5)
     for j in range(3):
         own = np.flatnonzero(cells.item == j)
@@ -259,7 +264,7 @@ def test_the_trend_of_the_residuals_is_that_of_a_loop():
         for r in np.flatnonzero(item == j):
             trend += place[cells.place[r]] * (score[r] / 2 - predicted.mean[cells.place[r]])
         for c in own:
-            e = predicted.score - predicted.mean[c]
+            e = predicted.score[c] - predicted.mean[c]
             W += cells.n[c] * place[c] ** 2 * (predicted.probability[c] @ e**2)
             third += cells.n[c] * place[c] ** 3 * (predicted.probability[c] @ e**3)
         np.testing.assert_allclose([x[j] for x in sums.trend], [trend, W, third])
@@ -285,7 +290,7 @@ def test_with_equal_slopes_a_flat_item_is_found():
 def test_p_values_are_those_of_the_draw_and_all_else_of_the_mean():
     model, rng = make_model("gpcm", 4), np.random.default_rng(6)
     xi = items_of(model, 30, rng)
-    responses = responses_of(model, xi, 60, rng)
+    responses = responses_of(model, xi, 60, rng, sd=1.0)  # no cell is wide beside it: the same cells for both
     draw = xi + 0.2 * rng.standard_normal(xi.shape)
     got, residuals = item_fit(model, xi, *responses, draw=draw)
     (at_mean, same), (at_draw, _) = item_fit(model, xi, *responses), item_fit(model, draw, *responses)

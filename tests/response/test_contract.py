@@ -139,6 +139,23 @@ def test_natural_parameters_come_back(model, data):
     assert xi_from_natural(model, natural) == pytest.approx(xi, abs=1e-9)
 
 
+@many
+@given(data=st.data(), eta=st.floats(-1.5, 1.5))
+def test_logit_moments_are_those_of_scores_between_the_atoms(model, data, eta):
+    if not model.levels:
+        with pytest.raises(NotImplementedError, match="must give logit_moments"):
+            model.logit_moments(np.zeros(1), np.array(model.prior.mean))
+        return
+    xi = item(model, data.draw)
+    theta = xi[0] + eta / np.exp(xi[1])
+    score, p, _ = everywhere(model, theta, xi)
+    between = ~np.isin(score, model.atoms)
+    logit, p = special.logit(score[between] / model.max_score), p[between] / p[between].sum()
+    mean, variance = model.logit_moments(np.array([theta]), xi[None])
+    assert mean[0] == pytest.approx(p @ logit, abs=1e-3)
+    assert variance[0] == pytest.approx(p @ (logit - p @ logit) ** 2, rel=1e-2)
+
+
 def test_extreme_eta_and_edge_scores_stay_finite(model):
     xi = np.array(model.prior.mean)
     xi[1] = 0.0

@@ -223,6 +223,14 @@ class ResponseModel(ABC):
         ll, g, w = kernels(self.tag).extra_terms(self.tag, self.encode_score(score), eta, par, out)
         return _chain_rule(a, eta, ll, g, w, out, self.extras_jacobian(xi))
 
+    def logit_moments(self, theta: Array, xi: Array) -> tuple[Array, Array]:
+        """Mean and variance of the logit of a score between the atoms (divided by the largest), given the ability.
+
+        Theta (...,) against xi (..., p), broadcasting. Integrals over such scores put their grid where these say;
+        models whose scores all have a probability of their own have none.
+        """
+        raise NotImplementedError(f"{self.name} must give logit_moments if it has scores that are no atoms")
+
     def bias_term(self, theta: Array, xi: Array) -> Array:
         r"""What makes maximum likelihood biased, :math:`J = E[l'(l'^2 + l'')]` (n,), at theta (n,) for items xi (n, p).
 

@@ -21,6 +21,7 @@ from concal.response.beta_kernels import (
     beta_extra_terms,
     beta_terms,
     precision_rows,
+    trigamma,
 )
 from concal.response.registry import register
 
@@ -106,6 +107,10 @@ class Beta(ResponseModel):
         """Xi from a, d, phi."""
         return np.stack([natural["d"], np.log(natural["a"]), np.log(natural["phi"])], axis=-1)
 
+    def logit_moments(self, theta: Array, xi: Array) -> tuple[Array, Array]:
+        """See `beta_logit_moments`."""
+        return beta_logit_moments(np.exp(xi[..., 1]) * (theta - xi[..., 0]), xi[..., 2])
+
     def bias_term(self, theta: Array, xi: Array) -> Array:
         """See `beta_expectations`."""
         a = np.exp(xi[..., 1])
@@ -144,6 +149,13 @@ def beta_expectations(eta: Array, a: Array, log_phi: Array) -> tuple[Array, Arra
     information = a**2 * ((nu * p) ** 2 * special.polygamma(1, p) + (mu * q) ** 2 * special.polygamma(1, q))
     third = a**3 * ((nu * p) ** 3 * special.polygamma(2, p) - (mu * q) ** 3 * special.polygamma(2, q))
     return np.asarray(information), np.asarray(third + a * (nu - mu) * information)
+
+
+def beta_logit_moments(eta: Array, log_phi: Array) -> tuple[Array, Array]:
+    r"""Mean :math:`\psi(p) - \psi(q)` and variance :math:`\psi_1(p) + \psi_1(q)` of the logit of a beta score."""
+    phi = np.exp(np.clip(log_phi, -LARGEST_LOG_PHI, LARGEST_LOG_PHI))
+    p, q = (np.maximum(special.expit(side) * phi, _TINY) for side in (eta, -eta))
+    return np.asarray(special.digamma(p) - special.digamma(q)), trigamma(p) + trigamma(q)
 
 
 def draw_inside(mu: Array, phi: Array, rng: np.random.Generator) -> Array:

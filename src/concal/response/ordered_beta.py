@@ -20,7 +20,7 @@ from scipy import special
 
 from concal.errors import counted
 from concal.response.base import Array, PopulationPrior, ResponseModel
-from concal.response.beta import beta_expectations, draw_inside, unit_remedy
+from concal.response.beta import beta_expectations, beta_logit_moments, draw_inside, unit_remedy
 from concal.response.beta_kernels import (
     SMALLEST_SHAPE,
     ordered_curve,
@@ -151,6 +151,10 @@ class OrderedBeta(ResponseModel):
         width = natural["k_1"] - natural["k_0"]
         logs = (np.log(natural["a"]), np.log(natural["phi"]), np.log(width))
         return np.stack([natural["d"], logs[0], logs[1], natural["k_0"], logs[2]], axis=-1)
+
+    def logit_moments(self, theta: Array, xi: Array) -> tuple[Array, Array]:
+        """Those of the beta score inside: the cut points do not move it."""
+        return beta_logit_moments(np.exp(xi[..., 1]) * (theta - xi[..., 0]), xi[..., 2])
 
     def bias_term(self, theta: Array, xi: Array) -> Array:
         r"""Of the events P(0), P(1) and w, one of them inside, and of the beta score there.

@@ -51,7 +51,7 @@ def group_evidence(
     phi = metric.phi_of(xi)
     for g in range(n_groups):
         own = group == g
-        cells = make_cells(item[own], n_items, mean[own], sd[own], BINS)
+        cells = make_cells(model, xi, item[own], mean[own], sd[own], BINS)
         at = xi[cells.item]
         predicted = predict_responses(model, at, cells.theta, cells.sd)
         gradient = total_gradient(model, score[own], cells.place, at, cells.theta, cells.sd, predicted)

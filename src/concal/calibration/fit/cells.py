@@ -8,12 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.tables import bin_moments, by_ability
+from concal.response import ResponseModel
+from concal.response.registry import kernels
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 FINE = 4
 """Cells a bin is divided into: abilities within a cell are taken as normal, which for a fifth of the examinees at
 the edge of the distribution is not good enough where they are many."""
+WIDEST = 0.25
+"""SD of the abilities in a cell, as a share of what blurs a response. Of beta scores with a precision of 400 and 400
+examinees known to .03, chi-square is above its 5 % point in 0.7 % without it, 2.6 % at .5, 3.4 % here."""
 
 
 class Cells(NamedTuple):
@@ -31,11 +36,13 @@ class Cells(NamedTuple):
     place: Index
 
 
-def make_cells(item: Index, n_items: int, mean: Array, sd: Array, bins: int) -> Cells:
-    """Cut every item's examinees into equal bins by `mean`, and each bin into cells."""
+def make_cells(model: ResponseModel, xi: Array, item: Index, mean: Array, sd: Array, bins: int) -> Cells:
+    """Cut the examinees of every item, xi (items, p), into equal bins by `mean`, and each bin into cells."""
+    n_items = xi.shape[0]
     n = np.bincount(item, minlength=n_items)
     used, most = np.minimum(n, bins * FINE), bins * FINE
     held, place = np.unique(item * most + by_ability(item, mean, used), return_inverse=True)
+    held, place = _narrower(model, xi[held // most], held, place, mean, sd)
     owner = held // most
     return Cells(
         owner,
@@ -44,6 +51,38 @@ def make_cells(item: Index, n_items: int, mean: Array, sd: Array, bins: int) -> 
         *bin_moments(place, held.size, mean, sd),
         place,
     )
+
+
+def _narrower(
+    model: ResponseModel, xi: Array, held: Index, place: Index, mean: Array, sd: Array
+) -> tuple[Index, Index]:
+    r"""Cut cells into pieces of equal width where their abilities differ by too much of what blurs a response,
+
+    .. math:: r^2 = s^2 + 1 / I(m),
+
+    what is not known of the ability and what the response leaves open about it. xi (cells, p) are the cells' items.
+    """
+    n = held.size
+    centre, spread = bin_moments(place, n, mean, np.zeros_like(mean))
+    unknown = total_in(place, sd**2, n) / total_in(place, np.ones(place.size), n)
+    blur = np.sqrt(unknown + 1.0 / _information(model, xi, centre))
+    pieces = np.maximum(np.ceil(spread / (WIDEST * blur)), 1.0).astype(np.intp)
+    low, high = np.full(n, np.inf), np.full(n, -np.inf)
+    np.minimum.at(low, place, mean)
+    np.maximum.at(high, place, mean)
+    width = np.where(high > low, high - low, 1.0) / pieces
+    piece = np.minimum(((mean - low[place]) / width[place]).astype(np.intp), pieces[place] - 1)
+    first = np.cumsum(pieces) - pieces
+    kept, place = np.unique(first[place] + piece, return_inverse=True)
+    return held[np.searchsorted(first, kept, side="right") - 1], place
+
+
+def _information(model: ResponseModel, xi: Array, theta: Array) -> Array:
+    """Expected of a response about the ability, elementwise over cells: whatever the score."""
+    par = np.moveaxis(model.kernel_parameters(xi), -1, 0)
+    some = np.repeat(model.encode_score(np.array([0.5 * model.max_score])), theta.size)
+    told = kernels(model.tag).log_terms(model.tag, some, par[0] * (theta - par[1]), par)[2]
+    return np.maximum(par[0] ** 2 * told, np.finfo(np.float64).tiny)
 
 
 def total_in(place: Index, values: Array, n: int) -> Array:

@@ -95,7 +95,7 @@ def item_fit(
     for lo in range(0, n_items, BLOCK):
         hi = min(lo + BLOCK, n_items)
         some = slice(int(start[lo]), int(start[hi]))
-        cells = make_cells(item[some] - lo, hi - lo, mean[some], sd[some], bins)
+        cells = make_cells(model, xi[lo:hi], item[some] - lo, mean[some], sd[some], bins)
         sums, predicted = discrepancies(model, xi[lo:hi], score[some], cells, bins)
         drawn = (sums, predicted)
         if draw is not None:

@@ -5,7 +5,7 @@ The ability of an examinee, as the other responses tell it, is N(m, s); so
 .. math:: p(y) = \int p(y \mid \theta, \xi)\,N(\theta; m, s)\,d\theta, \qquad
           \nabla_\xi \log p(y) = E\big[\nabla_\xi \log p(y \mid \theta, \xi) \mid y\big] .
 
-Scores with a probability of their own are taken one by one, scores in between on a grid that is even in their logit.
+Scores and abilities at which this is computed: `concal.calibration.fit.nodes`.
 """
 
 from __future__ import annotations
@@ -16,33 +16,20 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
+from concal.calibration.fit.nodes import ability_nodes, possible_scores
 from concal.response import ResponseModel
 from concal.response.base import n_extra_outputs
 from concal.response.registry import kernels
 
 Array = npt.NDArray[np.float64]
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-_FAR = np.array([5.5, 7.0, 9.5, 13.0, 18.0, 24.0, 30.0, 36.0])
-LOGITS = np.concatenate([-_FAR[::-1], np.linspace(-4.5, 4.5, 21), _FAR])
-"""Grid of scores between the atoms; far out it is coarse, for densities that pile up at 0 and 1. Its end is the
-score nearest to 1 that a number in double precision can tell from it, and it goes as far out at 0."""
-
 _AT_A_TIME = 20_000  # scores whose terms are computed together: some 30 arrays of 0.8 MB
-
-
-class Scores(NamedTuple):
-    """Scores a response may have, as given (scores,), and the width each stands for (1 for an atom)."""
-
-    score: Array
-    width: Array
 
 
 class Prediction(NamedTuple):
     """Predicted distributions of responses in cells of examinees.
 
-    `score` (scores,): divided by the largest; `probability` (cells, scores); `gradient` (cells, scores, p) of the log
-    probability in xi; `mean`, `variance` (cells,) of the score; `slope` (cells,): d mean / d ability.
+    `score` (cells, scores): divided by the largest; `probability` (cells, scores); `gradient` (cells, scores, p) of
+    the log probability in xi; `mean`, `variance` (cells,) of the score; `slope` (cells,): d mean / d ability.
     """
 
     score: Array
@@ -53,30 +40,20 @@ class Prediction(NamedTuple):
     slope: Array
 
 
-def possible_scores(model: ResponseModel) -> Scores:
-    """The atoms of a model, then the grid if it has scores in between."""
-    atoms = np.array(model.atoms, dtype=np.float64)
-    if not model.levels:
-        return Scores(atoms, np.ones(atoms.size))
-    share = special.expit(LOGITS)
-    width = model.max_score * share * special.expit(-LOGITS) * np.gradient(LOGITS)
-    return Scores(np.concatenate([atoms, model.max_score * share]), np.concatenate([np.ones(atoms.size), width]))
-
-
 def predict_responses(model: ResponseModel, xi: Array, mean: Array, sd: Array) -> Prediction:
     """Distribution of a response to items xi (cells, p) by examinees with abilities N(mean, sd), (cells,) each."""
-    scores = possible_scores(model)
-    n, m, p = mean.size, scores.score.size, xi.shape[1]
+    scores = possible_scores(model, xi, mean, sd)
+    (n, m), p = scores.score.shape, xi.shape[1]
     every = np.repeat(np.arange(n), m)
-    log_p, gradient = _averaged(model, np.tile(scores.score, n), every, xi, mean, sd)
+    log_p, gradient = _averaged(model, scores.score.ravel(), every, xi, mean, sd)
     probability = np.exp(log_p).reshape(n, m) * scores.width
     probability /= probability.sum(axis=1, keepdims=True)
     gradient = gradient.reshape(n, m, p)
     gradient -= np.einsum("nm,nmp->np", probability, gradient)[:, None, :]  # exactly zero on average, on any grid
     score = scores.score / model.max_score
-    expected = probability @ score
+    expected = np.einsum("nm,nm->n", probability, score)
     variance = np.einsum("nm,nm->n", probability, (score - expected[:, None]) ** 2)
-    slope = -np.einsum("nm,nm,m->n", probability, gradient[:, :, 0], score)  # ability and location enter as theta - d
+    slope = -np.einsum("nm,nm,nm->n", probability, gradient[:, :, 0], score)  # ability and location enter as theta - d
     return Prediction(score, probability, gradient, expected, variance, slope)
 
 
@@ -112,16 +89,18 @@ def _averaged(
 def _average_some(
     model: ResponseModel, score: Array, cell: npt.NDArray[np.intp], xi: Array, mean: Array, sd: Array
 ) -> tuple[Array, Array]:
-    n, q, extras = score.size, NODES.size, len(model.extras)
-    first, last = (int(cell.min()), int(cell.max()) + 1) if n else (0, 0)
+    extras = len(model.extras)
+    first, last = (int(cell.min()), int(cell.max()) + 1) if cell.size else (0, 0)
     cell, xi, mean, sd = cell - first, xi[first:last], mean[first:last], sd[first:last]
+    theta, log_weight = ability_nodes(model, score, cell, xi, mean, sd)
+    n, q = theta.shape
     rows = model.kernel_parameters(xi)
     par = np.repeat(rows[cell].T, q, axis=1)
-    eta = par[0] * ((mean[:, None] + sd[:, None] * NODES)[cell].ravel() - par[1])
+    eta = par[0] * (theta.ravel() - par[1])
     psi = np.zeros((n_extra_outputs(extras), n * q))
     code = np.repeat(model.encode_score(score), q)
     log_likelihood, g, _ = kernels(model.tag).extra_terms(model.tag, code, eta, par, psi)
-    log_joint = np.log(WEIGHTS) + np.reshape(log_likelihood, (n, q))
+    log_joint = log_weight + np.reshape(log_likelihood, (n, q))
     log_p = special.logsumexp(log_joint, axis=1)
     share = np.exp(log_joint - log_p[:, None])
 
