@@ -1,8 +1,9 @@
 """How features are coded and which items nobody has answered: both follow from the periods, in their order.
 
 A period keeps how it coded its features and the item table it came with. The bank codes a feature as the first of its
-present periods did; an item is unanswered while no present period has it, and its features are those of the newest
-table that has them. Nothing of this is stored a second time, so nothing of it can be lost or stale.
+present periods did, and goes by the newest formula all of whose columns a period had; an item is unanswered while no
+present period has it, and its features are those of the newest table that has them. Nothing of this is stored a second
+time, so nothing of it can be lost or stale.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def used_coding(states: Mapping[str, State], groups: Mapping[str, tuple[str, ...
     found: dict[str, Any] = {}
     for name, features in groups.items():
         state = states.get(name) or ({"formula": "~ 1", "features": {}} if features == ("1",) else None)
-        found[name] = None if state is None else {"formula": state["formula"], "features": _used(state)}
+        lacking = list(state.get("lacking", ())) if state else []
+        found[name] = state and {"formula": state["formula"], "features": _used(state), "lacking": lacking}
     return found
 
 
@@ -43,22 +45,31 @@ def merged_coding(periods: Periods) -> dict[str, Any]:
 
 
 def merge_codings(codings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of several periods in their order: each feature as the first that has it."""
+    """Of several periods in their order: each feature as the first that has it, the formula in force."""
     found: dict[str, Any] = {}
     for coding in codings:
         for name, state in coding.items():
             if state is not None:
                 known = found[name]["features"] if name in found else {}
-                found[name] = {"formula": state["formula"], "features": {**state["features"], **known}}
+                force = in_force(found.get(name), state) or state
+                found[name] = {**force, "features": {**state["features"], **known}}
     return found
 
 
 def newest_coding(periods: Periods) -> dict[str, Any]:
-    """Formula and coding of each group in the newest period that has it: what its predictions are made with."""
+    """Formula and coding of each group that are in force: what its predictions are made with."""
     found: dict[str, Any] = {}
     for period in periods:
-        found |= periods.coding(period)
+        found |= {name: in_force(found.get(name), state) for name, state in periods.coding(period).items()}
     return found
+
+
+def in_force(older: State | None, newer: State | None) -> State | None:
+    """Which coding of a group counts: the newer, unless its items lack columns and those of the older did not.
+
+    As `concal.consensus.analytic.forms.form_in_force` has it of populations.
+    """
+    return older if older and newer and newer.get("lacking") and not older.get("lacking") else newer
 
 
 def catalogue(periods: Periods) -> pl.DataFrame:

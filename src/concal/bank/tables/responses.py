@@ -60,6 +60,7 @@ def read_period_data(reader: FolderReader, period: str) -> PeriodData:
             item=answers["item"].to_numpy(),
             score=answers["score"].to_numpy(),
             coding=plain["coding"],
+            lacking=tuple(plain.get("lacking", ())),
         )
     persons = read_persons(reader)
     populations, population = _populations(reader, period, persons.len())
