@@ -51,8 +51,8 @@ class CheckedPeriod:
         How features are coded; hand it to the next period's check.
     linkage : Linkage or None
         When the items of the other periods were given.
-    n_returning : int
-        Examinees of an earlier period.
+    returning : polars Series of str
+        Examinees of an earlier period, whose responses are left out of this one.
     """
 
     data: PeriodData
@@ -60,7 +60,12 @@ class CheckedPeriod:
     tables: Mapping[str, pl.DataFrame]
     design_states: Mapping[str, dict[str, Any]]
     linkage: Linkage | None = None
-    n_returning: int = field(default=0)
+    returning: pl.Series = field(default_factory=lambda: pl.Series("person_id", [], dtype=pl.String))
+
+    @property
+    def n_returning(self) -> int:
+        """How many examinees of an earlier period it had."""
+        return self.returning.len()
 
     def _facts(self) -> dict[str, object]:
         data = self.data
@@ -146,7 +151,7 @@ def check_period(
     doubt_keys(item_rest, found)
     data = replace(data, warnings=tuple(found.warnings))
     tables = period_tables(data, rows, table, item_rest, wide=wide, omitted=answers.omitted)
-    return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
+    return CheckedPeriod(data, data.warnings, tables, states, plan, rows.returning)
 
 
 _Design = tuple[np.ndarray[Any, np.dtype[np.float64]], tuple[str, ...]]
@@ -229,7 +234,9 @@ def _plan(
     plan = linkage(periods, str(reference), spec.linking.min_anchors)
     for problem in plan.problems(period):
         returning = (
-            f"; {counted(rows.n_returning, 'examinee')} in common do not help: {WHY_ITEMS}" if rows.n_returning else ""
+            f"; {counted(rows.returning.len(), 'examinee')} in common do not help: {WHY_ITEMS}"
+            if rows.returning.len()
+            else ""
         )
         found.error(f"{problem}{returning}")
     return plan

@@ -19,6 +19,7 @@ from concal.bank.building.new_period import NewPeriod
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock
 from concal.bank.building.spec import read_spec, refuse_other_dimensions, write_spec
+from concal.bank.building.uncounted import with_uncounted
 from concal.bank.store.commit import commit, successor
 from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import Act, FileEntry, PeriodEntry, Snapshot
@@ -160,6 +161,7 @@ def _combine(
         items=unanswered_items(periods),
         progress=lambda share, message: clock.tell("combine", share, message),
     )
+    consensus = with_uncounted(consensus, periods)
     writer = FolderWriter(transaction, "consensus")
     write_consensus(writer, consensus)
     write_totals(writer, totals)
