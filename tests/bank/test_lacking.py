@@ -49,7 +49,8 @@ def test_the_newest_formula_that_a_period_had_whole_is_in_force(tmp_path: Path, 
 
 
 def test_other_items_are_where_they_were(tmp_path: Path) -> None:
-    bank = made(tmp_path / "bank", True)
+    bank = Bank.create(tmp_path / "bank", SPEC)
+    add(bank, "Q1", 0, items_table().filter(~pl.col("item_id").is_in(["v10", "v11"])))
     before = bank.consensus().groups["vocabulary"]
     update = add(bank, "Q2", 2, items_table().with_columns(length=EMPTY))
     assert any("'length' is empty for all 10 items of this period" in w for w in update.warnings)
@@ -79,6 +80,20 @@ def test_filling_in_brings_the_feature_back(tmp_path: Path) -> None:
     add(bank, "Q2", 2, items_table(), replace=True)
     whole = made(tmp_path / "whole", True, True)
     assert bank.items().equals(whole.items())
+
+
+def test_what_the_table_of_another_period_says_of_an_item_counts(tmp_path: Path) -> None:
+    """Items that only a period without the feature has, described by the next period's table."""
+    bank = made(tmp_path / "bank", False, True)
+    group = bank.consensus().groups["vocabulary"]
+    length = dict(zip(*items_table()["item_id", "length"], strict=True))
+    for item in ("v00", "v01"):
+        assert group.X[group.item_ids.index(item)].tolist() == [1.0, length[item]]
+    assert not any("no period has every feature" in w for w in bank.show()["warnings"])
+    poor = Bank.create(tmp_path / "poor", SPEC)
+    add(poor, "Q1", 0, items_table().with_columns(length=EMPTY))
+    add(poor, "Q2", 2, items_table().filter(~pl.col("item_id").is_in(["v00", "v01"])))
+    assert any("no period has every feature" in w and "'v00', 'v01'" in w for w in poor.show()["warnings"])
 
 
 def test_a_table_without_the_column(tmp_path: Path) -> None:

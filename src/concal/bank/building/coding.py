@@ -1,8 +1,8 @@
-"""How features are coded and which items nobody has answered: both follow from the periods, in their order.
+"""How features are coded and what item tables say of items: both follow from the periods, in their order.
 
 A period keeps how it coded its features and the item table it came with. The bank codes a feature as the first of its
-present periods did, and goes by the newest formula all of whose columns a period had; an item is unanswered while no
-present period has it, and its features are those of the newest table that has them. Nothing of this is stored a second
+present periods did, and goes by the newest formula all of whose columns a period had. Features of an item that no
+period calibrated under that formula are those of the newest table that has them. Nothing of this is stored a second
 time, so nothing of it can be lost or stale.
 """
 
@@ -72,15 +72,18 @@ def in_force(older: State | None, newer: State | None) -> State | None:
     return older if older and newer and newer.get("lacking") and not older.get("lacking") else newer
 
 
-def catalogue(periods: Periods) -> pl.DataFrame:
-    """item_id and group of the items of all item tables that no present period has calibrated; newest table first."""
+def _missing(periods: Periods, codings: Mapping[str, State | None]) -> pl.DataFrame:
+    """item_id and group of the items of all item tables that no period calibrated under its group's coding."""
     listed = pl.DataFrame(schema={"item_id": pl.String, "group": pl.String})
     for period in periods:
         table = periods.listed(period, ())
         listed = pl.concat([table, listed]).unique("item_id", keep="first", maintain_order=True)
     for period in periods:
-        listed = listed.join(periods.calibrated(period).select("item_id"), on="item_id", how="anti")
-    return listed.sort("item_id")
+        own = periods.coding(period)
+        alike = [name for name, state in codings.items() if own.get(name) == state]
+        seen = periods.calibrated(period).filter(pl.col("group").is_in(alike))
+        listed = listed.join(seen.select("item_id"), on="item_id", how="anti")
+    return listed
 
 
 def design_rows(periods: Periods, group: str, table: pl.DataFrame, unseen: Literal["error", "mean"]) -> NewItems:
@@ -96,11 +99,16 @@ def design_rows(periods: Periods, group: str, table: pl.DataFrame, unseen: Liter
     return rows["item_id"].to_list(), X
 
 
-def unanswered_items(periods: Periods) -> dict[str, NewItems]:
-    """Ids and design rows of items nobody has answered, by group; items whose features cannot be coded are left out."""
-    missing = catalogue(periods)
+def items_of_tables(periods: Periods) -> dict[str, NewItems]:
+    """Ids and design rows, by group, of listed items that no period calibrated under the formula in force.
+
+    Nobody has answered them, or only in periods with another formula or without a column of it. Items whose features
+    cannot be coded are left out.
+    """
+    codings = newest_coding(periods)
+    missing = _missing(periods, codings)
     found: dict[str, NewItems] = {}
-    for name, state in newest_coding(periods).items():
+    for name, state in codings.items():
         left = missing.filter(pl.col("group") == name).select("item_id")
         if state is None or not left.height:
             continue

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from concal.bank.acts import Acts
-from concal.bank.building.coding import unanswered_items
+from concal.bank.building.coding import items_of_tables
 from concal.bank.building.evidence import evidence_of, next_totals, totals_key
 from concal.bank.building.link_periods import Made, link_periods
 from concal.bank.building.new_period import NewPeriod
@@ -158,7 +158,7 @@ def _combine(
     consensus = consensus_of(
         evidence,
         spec.consensus,
-        items=unanswered_items(periods),
+        items=items_of_tables(periods),
         progress=lambda share, message: clock.tell("combine", share, message),
     )
     consensus = with_uncounted(consensus, periods)
