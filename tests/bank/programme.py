@@ -101,6 +101,7 @@ def fake_calibrator(
             ess_tail=np.full((n, p), 80.0),
             beta_mean=None if len(groups) else beta * 0.9,
             coding=group.coding,
+            lacking=group.lacking,
             population_rhat={"sigma[d,d]": 1.01, "odd": float("nan")},
             population_ess={"sigma[d,d]": 88.0},
         )

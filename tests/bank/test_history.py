@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from polars.testing import assert_frame_equal
 
 from concal.bank.bank import Bank
-from concal.bank.building.coding import catalogue
+from concal.bank.building.coding import items_of_tables
 from concal.bank.building.new_period import NewPeriod, keep_calibration, new_period
 from concal.bank.building.next_version import Change, make_next_version
 from concal.bank.building.periods import Periods
@@ -35,7 +35,7 @@ from concal.data.check import check_period
 from concal.errors import ConcalError
 from concal.spec import Spec
 
-from .programme import SPEC, fake_calibrator, responses_table
+from .programme import SPEC, fake_calibrator, responses_table, same
 
 pytestmark = pytest.mark.property
 
@@ -129,7 +129,7 @@ def assert_same(bank: Version, fresh: Version, tolerance: float) -> None:
     left, right = Periods.of(bank._store, bank.snapshot), Periods.of(fresh._store, fresh.snapshot)
     assert bank.reference == fresh.reference
     assert bank.design_states() == fresh.design_states()
-    assert catalogue(left).equals(catalogue(right))
+    same(items_of_tables(left), items_of_tables(right))
     assert bank.items().height == fresh.items().height
     if not bank.period_names:
         return

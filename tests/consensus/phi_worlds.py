@@ -30,9 +30,11 @@ class PhiWorld:
 
 def phi_world(
     seed=1, n_items=30, n_periods=3, model="2pl", categories=None, share=0.7, n_features=2, links=True,
-    error=(0.1, 0.4), tau=1e-3, centre=None, drift=None, guided=(), beta_sd=0.1,
+    error=(0.1, 0.4), tau=1e-3, centre=None, drift=None, guided=(), beta_sd=0.1, effect=0.2,
 ):  # fmt: skip
-    """`error`: range of the items' standard errors of phi; `drift`: {(period, item): change of d, or of (d, log a)}."""
+    """`error`: range of the items' standard errors of phi; `drift`: {(period, item): change of d, or of (d, log a)};
+    `effect`: SD of the features' coefficients.
+    """
     rng = np.random.default_rng(seed)
     model = make_model(model, categories)
     p = len(model.parameters)
@@ -40,7 +42,7 @@ def phi_world(
     sd = np.array([0.9, 0.35, *[0.4] * (p - 2)])
     root = np.diag(sd) + np.tril(0.1 * rng.normal(size=(p, p)), -1)
     sigma = root @ root.T
-    beta = 0.2 * rng.normal(size=(n_features, p))
+    beta = effect * rng.normal(size=(n_features, p))
     beta[0] = (np.array(model.prior.mean) if centre is None else np.array(centre)) + 0.1 * rng.normal(size=p)
     xi = X @ beta + rng.normal(size=(n_items, p)) @ root.T
     ids = tuple(f"item-{j:03d}" for j in range(n_items))
@@ -91,6 +93,19 @@ def changed(placed, *, wobble=None, link_mean=None, link_covariance=None, linked
         link_covariance=placed.link_covariance if link_covariance is None else np.asarray(link_covariance, dtype=float),
         linked=linked,
     )
+
+
+def lacking(placed):
+    """The period as it is calibrated when nobody knows its items' features: their mean, and a spread with all in it."""
+    group = placed.factors.groups["g"]
+    known = group.X @ group.b
+    sigma = group.sigma + np.cov(known, rowvar=False)
+    V = sigma / len(group.item_ids)
+    return changed(
+        placed, X=group.X[:, :1], features=("1",), coding="none", lacking=group.features[1:],
+        b=known.mean(axis=0, keepdims=True), V=V, beta_precision=np.linalg.inv(V), sigma=sigma,
+        sigma_coordinates=log_cholesky(sigma), hyperprior=group.hyperprior[:1, :1],
+    )  # fmt: skip
 
 
 def only(placed, rows):

@@ -307,7 +307,11 @@ class Bank(Version):
         )
 
     def retract(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
-        """Take a period out; periods that were linked through it are linked anew."""
+        """Take a period out; periods that were linked through it are linked anew.
+
+        Examinees who were left out of another period because this one had them do not come back: their responses are
+        not in the bank. A warning names such periods, which `add` with `replace` puts right; it stays while it is true.
+        """
         return self._moved(change.retract(self._store, period, reason=reason, progress=progress))
 
     def combine(

@@ -148,6 +148,7 @@ def _result(data: PeriodData, layout: Layout, sampled: Sampled, period: str, see
             ess_tail=found.ess_tail,
             beta_mean=T @ trace.final(f"group{k}/beta_mean") if g.name in alone else None,
             coding=source.coding,
+            lacking=source.lacking,
             moments=moments,
             **response_table(g, centres[g.name], theta_mean[:, g.dim], theta_sd[:, g.dim])._asdict(),
             guide_mean=None if g.guide is None else g.guide.mean,

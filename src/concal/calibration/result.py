@@ -40,6 +40,8 @@ class GroupDraws:
         Sigma^-1 (x) X'X + tau I it gives Rao-Blackwell moments. None for draws of another engine.
     coding : str
         Fingerprint of how the features are coded; equal names coded differently are different features.
+    lacking : tuple of str
+        Columns of the formula that no item had in this period; what they feed is not among the features.
     moments : (items, 2 p + 2 p^2) float64 or None
         Averages over all sampled sweeps of the items in slope and intercept and of the gradients of their
         log-likelihood, see `concal.calibration.moments`. None for draws of another engine.
@@ -72,6 +74,7 @@ class GroupDraws:
     ess_tail: Array
     beta_mean: Array | None = None
     coding: str = ""
+    lacking: tuple[str, ...] = ()
     moments: Array | None = None
     bin_mean: Array | None = None
     bin_sd: Array | None = None

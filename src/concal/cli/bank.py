@@ -217,6 +217,8 @@ def tell(done: Update, as_json: bool) -> None:
 def retract(bank: BankArgument, period: PeriodArgument, reason: ReasonOption = "", as_json: JsonOption = False) -> None:
     """Take a period out; periods linked through it are linked anew.
 
+    Says which periods had left out examinees for it: add these again from their files (add --replace).
+
     Example: concal retract bank 2026Q1 --reason "leaked items"
     """
     from concal.bank.bank import Bank

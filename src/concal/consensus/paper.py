@@ -62,6 +62,7 @@ class GroupSummary:
     model: ResponseModel
     features: tuple[str, ...]
     form: tuple[object, ...]  # features and their coding: equal forms have comparable beta
+    lacking: tuple[str, ...]  # columns of the formula that no item had
     item_ids: tuple[str, ...]
     X: Array
     n_responses: npt.NDArray[np.int64]
@@ -178,6 +179,7 @@ def summarise_period(calibration: Calibration, link: Link | None, n_linked: int)
             dimension=group.dimension,
             model=group.model,
             form=(group.features, group.coding),
+            lacking=group.lacking,
             features=group.features,
             item_ids=group.item_ids,
             X=np.asarray(group.X, dtype=np.float64),
@@ -296,7 +298,7 @@ def combine_group(
     beyond the population model and gets the replacement prior itself [sec:fallback]; so does one nobody answered.
     A period that is `age` periods old counts 0.5^(age / half_life).
     """
-    newest = next(s for s in reversed(periods) if s.answered.size)
+    newest = _in_force([s for s in periods if s.answered.size])
     ids, X, warnings = _items(name, periods, newest, new)
     place = {item: j for j, item in enumerate(ids)}
     told = [(age, s) for age, s in zip(ages, periods, strict=True) if s.answered.size and s.model == newest.model]
@@ -356,6 +358,12 @@ def combine_group(
         beta_covariance=beta_covariance,
     )
     return consensus, warnings
+
+
+def _in_force(periods: Sequence[GroupSummary]) -> GroupSummary:
+    """The newest period; one whose items lacked a column of the formula only if no other has its response model."""
+    alike = [s for s in reversed(periods) if s.model == periods[-1].model]
+    return next((s for s in alike if not s.lacking), alike[0])
 
 
 def item_level_prior(

@@ -152,6 +152,7 @@ def _groups(
             ess_tail=judged.ess_tail,
             beta_mean=beta_mean if k in alone else None,  # strata's conditional means are draws
             coding=source.coding,
+            lacking=source.lacking,
             population_rhat=dict(zip(names, population.rhat.tolist(), strict=True)),
             population_ess=dict(zip(names, population.ess_bulk.tolist(), strict=True)),
             **response_table(g, centre, abilities.mean[:, g.dim], abilities.sd[:, g.dim])._asdict(),

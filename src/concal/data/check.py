@@ -14,6 +14,7 @@ from concal.data.doubts import doubt_populations, doubt_responses
 from concal.data.findings import Findings, some
 from concal.data.items import read_items
 from concal.data.keys import doubt_keys
+from concal.data.lacking import known_part
 from concal.data.linkage import ItemIds, Linkage, linkage
 from concal.data.people import WHY_ITEMS, EarlierPersons
 from concal.data.period import GroupData, PeriodData
@@ -23,8 +24,8 @@ from concal.data.rows import Rows, index_rows
 from concal.data.strata import strata
 from concal.data.tables import period_tables
 from concal.errors import ConcalError, counted
-from concal.formula import parse_formula
 from concal.formula.design import apply_design, coding_of, learn_design
+from concal.formula.features import missing
 from concal.names import check_safe_name, split_stratum
 from concal.shown import doubts, shown
 from concal.spec import GroupSpec, Spec
@@ -51,8 +52,8 @@ class CheckedPeriod:
         How features are coded; hand it to the next period's check.
     linkage : Linkage or None
         When the items of the other periods were given.
-    n_returning : int
-        Examinees of an earlier period.
+    returning : polars Series of str
+        Examinees of an earlier period, whose responses are left out of this one.
     """
 
     data: PeriodData
@@ -60,7 +61,12 @@ class CheckedPeriod:
     tables: Mapping[str, pl.DataFrame]
     design_states: Mapping[str, dict[str, Any]]
     linkage: Linkage | None = None
-    n_returning: int = field(default=0)
+    returning: pl.Series = field(default_factory=lambda: pl.Series("person_id", [], dtype=pl.String))
+
+    @property
+    def n_returning(self) -> int:
+        """How many examinees of an earlier period it had."""
+        return self.returning.len()
 
     def _facts(self) -> dict[str, object]:
         data = self.data
@@ -137,14 +143,15 @@ def check_period(
     # with items missing from the table, counts of shared items would blame the linkage for that
     plan = None if found.blamed else _plan(table, rows, parts, spec, period, earlier_items, found)
     found.stop_if_bad()
-    codings = {name: coding_of(group.features, states[name]) for name, group in parts.items() if name in designs}
+    codings = {name: coding_of(states[name]["formula"], states[name]) for name in designs}
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
-    data = _period_data(period, rows, table, kept, designs, codings, parts, spec, found, people)
+    lacking = {name: tuple(states[name]["lacking"]) for name in designs}
+    data = _period_data(period, rows, table, kept, designs, codings, lacking, parts, spec, found, people)
     found.stop_if_bad()
     doubt_keys(data, found)
     data = replace(data, warnings=tuple(found.warnings))
     tables = period_tables(data, rows, table, item_rest_correlations(data), wide=wide, omitted=answers.omitted)
-    return CheckedPeriod(data, data.warnings, tables, states, plan, rows.n_returning)
+    return CheckedPeriod(data, data.warnings, tables, states, plan, rows.returning)
 
 
 _Design = tuple[np.ndarray[Any, np.dtype[np.float64]], tuple[str, ...]]
@@ -158,21 +165,29 @@ def _designs(
     known: DesignStates,
     found: Findings,
 ) -> tuple[dict[str, _Design], dict[str, dict[str, Any]]]:
-    """Design matrices of the kept items; what a state does not know is learned from all items of the group."""
+    """Design matrices of the kept items; what a state does not know is learned from all items of the group.
+
+    A state also says which columns of the formula no kept item has: they and what they feed are not in it.
+    """
     designs: dict[str, _Design] = {}
     states = {name: state for name, state in known.items() if spec.group(name) is not None}
-    keep, whole = pl.Series(kept), pl.Series([split_stratum(name)[0] for name in table["group"]], dtype=pl.String)
-    by_group = {split_stratum(name)[0]: state for name, state in reversed(list(known.items()))}
-    for name, group in parts.items():
-        base = split_stratum(name)[0]
+    keep, whole = pl.Series(kept), pl.Series([_base(name) for name in table["group"]], dtype=pl.String)
+    by_group = {_base(name): state for name, state in reversed(list(known.items()))}
+    formulas = {
+        base: known_part(base, group, table.filter((whole == base) & keep), by_group.get(base), found)
+        for base, group in {_base(name): group for name, group in parts.items()}.items()
+        if ((whole == base) & keep).any()
+    }
+    for name in parts:
+        base = _base(name)
         mine = whole == base
         own = table.filter((table["group"] == name) & keep)
         if not own.height:
             continue
-        formula = parse_formula(group.features)
+        formula, lacking = formulas[base]
         try:
             complete = table.filter(mine & (keep | _complete(table, formula.columns)))
-            state = learn_design(formula, complete, name, known.get(name, by_group.get(base)))
+            state = learn_design(formula, complete, name, known.get(name, by_group.get(base)), lacking=lacking)
             designs[name] = apply_design(
                 formula, own, name, state, unseen_level=spec.data.unseen_level, warnings=found.warnings
             )
@@ -183,15 +198,16 @@ def _designs(
     return designs, states
 
 
+def _base(name: str) -> str:
+    return split_stratum(name)[0]
+
+
 def _complete(table: pl.DataFrame, columns: Collection[str]) -> pl.Series:
     """Rows with every feature: an incomplete item nobody answered does not stand in the way."""
     good = pl.Series(np.ones(table.height, dtype=bool))
     for name in columns:
         if name in table.columns:
-            column = table[name]
-            good = good & column.is_not_null()
-            if column.dtype.is_float():
-                good = good & column.is_finite().fill_null(False)
+            good = good & ~missing(table[name])
     return good
 
 
@@ -218,7 +234,9 @@ def _plan(
     plan = linkage(periods, str(reference), spec.linking.min_anchors)
     for problem in plan.problems(period):
         returning = (
-            f"; {counted(rows.n_returning, 'examinee')} in common do not help: {WHY_ITEMS}" if rows.n_returning else ""
+            f"; {counted(rows.returning.len(), 'examinee')} in common do not help: {WHY_ITEMS}"
+            if rows.returning.len()
+            else ""
         )
         found.error(f"{problem}{returning}")
     return plan
@@ -231,6 +249,7 @@ def _period_data(
     kept: np.ndarray[Any, np.dtype[np.bool_]],
     designs: Mapping[str, _Design],
     codings: Mapping[str, str],
+    lacking: Mapping[str, tuple[str, ...]],
     parts: Strata,
     spec: Spec,
     found: Findings,
@@ -253,14 +272,15 @@ def _period_data(
             item=local[rows.item[own]].astype(np.int32),
             score=rows.score[own],
             coding=codings[name],
+            lacking=lacking[name],
         )
-    answered_groups = {split_stratum(name)[0] for name in data}
+    answered_groups = {_base(name) for name in data}
     if absent := [name for name in spec.groups if name not in answered_groups]:
         found.warn(f"{counted(len(absent), 'group')} without responses in this period: {some(absent)}")
     answered = {g.dimension for g in data.values() if g.score.size}
-    if lacking := [d for d in spec.bank.dimensions if d not in answered]:
+    if silent := [d for d in spec.bank.dimensions if d not in answered]:
         found.error(
-            f"{counted(len(lacking), 'dimension')} without responses in this period: {some(lacking)}; every period "
+            f"{counted(len(silent), 'dimension')} without responses in this period: {some(silent)}; every period "
             "of a bank must measure all of its dimensions: add the missing responses, or keep a bank per dimension"
         )
     return PeriodData(period, spec.bank.dimensions, rows.person_ids, data, *people, tuple(found.warnings))

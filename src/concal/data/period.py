@@ -46,6 +46,8 @@ class GroupData:
         As given.
     coding : str
         Fingerprint of how the features are coded (`concal.formula.design.coding_of`).
+    lacking : tuple of str
+        Columns of the formula that no item has; what they feed is not among the features (`concal.data.lacking`).
     guide : Guide or None
         Priors of the items, for a guided calibration; None: the group's population model is their prior.
     """
@@ -60,6 +62,7 @@ class GroupData:
     item: npt.NDArray[np.int32]
     score: npt.NDArray[np.float64]
     coding: str = ""
+    lacking: tuple[str, ...] = ()
     guide: Guide | None = None
 
 

@@ -56,6 +56,12 @@ def _pool_group(name: str, periods: Mapping[str, PeriodData], start: Mapping[str
     parts = {p: data.groups[name] for p, data in periods.items() if name in data.groups}
     first = next(iter(parts.values()))
     for period, part in parts.items():
+        if part.lacking != first.lacking:
+            raise DataError(
+                f"group {name!r}: no item of some periods has {first_few(part.lacking or first.lacking)}, which the "
+                f"items of others have ({next(iter(parts))!r} and {period!r} differ); one fit of all periods needs it "
+                "of every item: fill it in, or take it out of the formula"
+            )
         for what in ("model", "dimension", "features", "coding"):
             if getattr(part, what) != getattr(first, what):
                 raise DataError(

@@ -38,8 +38,8 @@ class Rows:
     score : (responses,) float64
     n_responses, n_distinct : (items,) int64
         Responses and different scores of each item of the table.
-    n_returning : int
-        Examinees an earlier period has.
+    returning : polars Series of str
+        Examinees an earlier period has; none of their responses is here.
     """
 
     person_ids: pl.Series
@@ -48,7 +48,7 @@ class Rows:
     score: npt.NDArray[np.float64]
     n_responses: npt.NDArray[np.int64]
     n_distinct: npt.NDArray[np.int64]
-    n_returning: int
+    returning: pl.Series
 
 
 def index_rows(
@@ -88,7 +88,7 @@ def index_rows(
     n_distinct[per_item["item"].to_numpy()] = per_item["distinct"].to_numpy()
     doubt_twins(table["item_id"].filter(pl.Series(n_responses > 0)), "item", "they are different items", found)
     person, item, score = (rows[name].to_numpy() for name in ("person", "item", "score"))
-    return Rows(kept, person, item, score, n_responses, n_distinct, int(back.sum()))
+    return Rows(kept, person, item, score, n_responses, n_distinct, persons.filter(back))
 
 
 def _positions(ids: pl.Series, known: pl.Series) -> pl.Series:

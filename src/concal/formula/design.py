@@ -17,8 +17,18 @@ from concal.formula.basis import Array, State
 from concal.formula.features import Features
 
 
-def learn_design(formula: str | Formula, items: pl.DataFrame, group: str, state: State | None = None) -> State:
-    """Categories, centres, scales and knots of every feature the given state does not know yet."""
+def learn_design(
+    formula: str | Formula,
+    items: pl.DataFrame,
+    group: str,
+    state: State | None = None,
+    *,
+    lacking: Sequence[str] = (),
+) -> State:
+    """Categories, centres, scales and knots of every feature the given state does not know yet.
+
+    `lacking` are columns the formula was to read as well (`Formula.without`); the state keeps them.
+    """
     parsed = _parsed(formula)
     known: State = dict(state["features"]) if state else {}
     table = Features(items, group, known)
@@ -26,7 +36,7 @@ def learn_design(formula: str | Formula, items: pl.DataFrame, group: str, state:
     for term in parsed.terms:
         for factor in term:
             table.learn(factor)
-    return {"formula": parsed.text, "features": known}
+    return {"formula": parsed.text, "features": known, "lacking": list(lacking)}
 
 
 def apply_design(

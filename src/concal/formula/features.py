@@ -36,6 +36,12 @@ from concal.formula.basis import (
 )
 
 
+def missing(column: pl.Series) -> pl.Series:
+    """Which cells of a feature's column are empty or no finite number."""
+    empty = column.is_null()
+    return empty | ~column.is_finite().fill_null(False) if column.dtype.is_float() else empty
+
+
 class Features:
     """The features of one group's items, evaluated under a state."""
 
@@ -62,9 +68,7 @@ class Features:
             column = self.items[name]
             if column.dtype.is_nested() or column.dtype == pl.Binary:
                 raise DataError(f"{self.where}: {name!r} has type {column.dtype}; a feature is a number or text")
-            bad = column.is_null()
-            if column.dtype.is_float():
-                bad = bad | ~column.is_finite().fill_null(False)
+            bad = missing(column)
             if bad.any():
                 problems.append(f"{name!r} is missing or not finite for {self.ids(bad)}")
         if problems:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 NAME = re.compile(r"[^\W\d][\w.]*")
@@ -106,6 +106,20 @@ class Formula:
         """Columns of the item table it reads, in order of appearance."""
         found = [name for term in self.terms for factor in term for name in columns_of(factor)]
         return tuple(dict.fromkeys(found))
+
+    def without(self, columns: Collection[str]) -> Formula:
+        """The terms that read none of these columns.
+
+        Examples
+        --------
+        >>> from concal.formula import parse_formula
+        >>> parse_formula("~ length * C(kind) + log(age)").without(["length"]).text
+        '~ C(kind) + log(age)'
+        """
+        lost = set(columns)
+        kept = tuple(term for term in self.terms if not any(lost & set(columns_of(factor)) for factor in term))
+        text = " + ".join(":".join(map(factor_name, term)) for term in kept)
+        return Formula(f"~ {text or 1}", kept)
 
 
 def factor_name(factor: Factor) -> str:

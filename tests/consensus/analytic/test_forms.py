@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from phi_worlds import by_id, changed, phi_world
+from phi_worlds import assert_same, by_id, changed, lacking, phi_world
 
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.forms import carry_slope, unite_forms
@@ -160,6 +160,55 @@ def test_items_nobody_answered(world):
     quiet[:3] = 0
     g = consensus_from_totals(sum_periods([changed(world.placed[2], n_responses=quiet)])).groups["g"]
     assert g.source.tolist() == ["predicted"] * 3 + ["consensus"] * (len(quiet) - 3)
+
+
+@pytest.mark.parametrize("places", [(0, 1, 2), (2, 0, 1)])
+def test_a_period_that_lacked_a_column_tells_nothing_about_those_that_had_it(places):
+    """Wherever it stands among the periods: population, predictions and the items of others stay as they were."""
+    world = phi_world(seed=5, n_items=60, effect=0.8, links=False)
+    whole, poor = [world.placed[0], world.placed[1]], lacking(world.placed[2])
+    periods = [(*whole, poor)[k] for k in places]
+    totals = sum_periods(periods)
+    assert sorted(form.whole >= 0 for form in totals.forms("g")) == [False, True]
+    before, consensus = consensus_from_totals(sum_periods(whole)), consensus_from_totals(totals)
+    one, both = before.groups["g"], consensus.groups["g"]
+    assert (both.features, both.coding) == (("1", "f1"), "c")
+    for name in ("beta", "beta_covariance", "sigma"):
+        np.testing.assert_array_equal(getattr(both, name), getattr(one, name))
+    seen, was, now = set(poor.factors.groups["g"].item_ids), by_id(before), by_id(consensus)
+    for item in set(one.item_ids) - seen:
+        np.testing.assert_allclose(now[item][0], was[item][0], rtol=1e-12)
+    gained = [np.trace(now[item][1]) / np.trace(was[item][1]) for item in set(one.item_ids) & seen]
+    assert np.mean(gained) < 0.9, "its responses count"
+    only_there = sorted(seen - set(one.item_ids))
+    assert only_there
+    assert any(f"{len(only_there)} items" in w and "no period has every feature" in w for w in consensus.warnings)
+    evidence = unite_forms(totals.forms("g"))
+    (other,) = evidence.others
+    assert sorted(evidence.item_ids[j] for j in other.rows) == only_there
+    population = consensus_population(sum_periods([poor]).groups["g:0"])
+    for j in other.rows:
+        mean, covariance = population.predict(np.ones((1, 1)))
+        np.testing.assert_allclose(evidence.prior_mean[j], mean[0], rtol=1e-9)
+        np.testing.assert_allclose(evidence.prior_covariance[j], covariance[0], rtol=1e-9)
+
+
+def test_periods_that_all_lack_a_column_go_by_what_they_have():
+    world = phi_world(seed=5, n_items=40, links=False)
+    consensus = consensus_from_totals(sum_periods([lacking(p) for p in world.placed]))
+    assert consensus.groups["g"].features == ("1",)
+    assert not consensus.warnings
+    plain = [changed(lacking(p), lacking=()) for p in world.placed]
+    assert_same(consensus, consensus_from_totals(sum_periods(plain)))
+
+
+def test_a_formula_that_is_taken_back_is_in_force_whatever_others_lacked():
+    """Without a feature on purpose: the same form as that of a period that lacked it, and the newest."""
+    world = phi_world(seed=5, n_items=40, links=False)
+    back = changed(lacking(world.placed[2]), lacking=())
+    periods = [world.placed[0], lacking(world.placed[1])]
+    assert consensus_from_totals(sum_periods(periods)).groups["g"].features == ("1", "f1")
+    assert consensus_from_totals(sum_periods([*periods, back])).groups["g"].features == ("1",)
 
 
 def test_thresholds_of_another_number_of_categories_are_other_parameters():

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from phi_worlds import changed, only, phi_world
+from phi_worlds import changed, lacking, only, phi_world
 
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import sum_periods
@@ -30,11 +30,12 @@ def found(world):
     return joint(world.placed)
 
 
-def distance(one, other):
-    """Root-mean-square distance of the items' means in SDs, and mean SD ratio."""
-    a, b = one.groups["g"], other.groups["g"]
-    rows = [b.item_ids.index(i) for i in a.item_ids]
-    return np.sqrt((((a.mean - b.mean[rows]) / b.sd[rows]) ** 2).mean()), (a.sd / b.sd[rows]).mean()
+def distance(one, other, ids=None):
+    """Root-mean-square distance of the means of items in SDs, and mean SD ratio."""
+    a, b = (x.groups["g"] if hasattr(x, "groups") else x for x in (one, other))
+    ids = a.item_ids if ids is None else sorted(ids)
+    own, rows = ([g.item_ids.index(i) for i in ids] for g in (a, b))
+    return np.sqrt((((a.mean[own] - b.mean[rows]) / b.sd[rows]) ** 2).mean()), (a.sd[own] / b.sd[rows]).mean()
 
 
 def test_items_and_links_are_where_they_were_simulated(world, found):
@@ -106,6 +107,38 @@ def test_items_nobody_answered_are_predicted(world, found):
     draws = got.joint["g"][:, rows]
     np.testing.assert_allclose((draws.mean(axis=0) - g.mean[rows]) / g.sd[rows], 0.0, atol=0.2)
     np.testing.assert_array_equal(g.mean[: len(found.groups["g"].item_ids)], found.groups["g"].mean)
+
+
+@pytest.fixture(scope="module")
+def known_and_not():
+    """A strong feature; the same bank with it known in every period, and with a period that lacked it."""
+    world = phi_world(seed=8, n_items=150, n_periods=2, share=0.6, effect=0.8, error=(0.2, 0.5), tau=0.01)
+    poor = [world.placed[0], lacking(world.placed[1])]
+    return world, joint(world.placed), joint(poor), joint(world.placed[:1])
+
+
+def test_a_period_that_lacked_a_column_does_not_widen_the_spread_of_the_others(known_and_not):
+    """With its items at mean features among the others, SDs of Sigma are 1.12 and .47, those of the others' items
+    10 % larger."""
+    world, known, poor, alone = (x.groups["g"] if hasattr(x, "groups") else x for x in known_and_not)
+    assert poor.features == ("1", "f1")
+    sd = np.sqrt(np.diag(alone.beta_covariance)).reshape(alone.beta.shape)
+    assert (np.abs(poor.beta - alone.beta) / sd < 1.0).all()
+    np.testing.assert_allclose(np.diag(poor.sigma) / np.diag(known.sigma), 1.0, atol=0.1)
+    only_there = {i for i in world.placed[1].factors.groups["g"].item_ids if i not in alone.item_ids}
+    off, ratio = distance(poor, known, set(alone.item_ids))
+    assert off < 0.2
+    assert ratio == pytest.approx(1.0, abs=0.03)
+    off, ratio = distance(poor, known, only_there)
+    assert off < 0.7
+    assert 1.1 < ratio < 1.3, "less is known of them"
+
+
+def test_draws_of_items_of_another_form_are_their_own(known_and_not):
+    poor = known_and_not[2]
+    g, draws = poor.groups["g"], poor.joint["g"]
+    np.testing.assert_allclose((draws.mean(axis=0) - g.mean) / g.sd, 0.0, atol=0.35)
+    np.testing.assert_allclose((draws.std(axis=0) / g.sd).mean(), 1.0, atol=0.05)
 
 
 def test_periods_without_a_link_find_their_place(world, found):

@@ -1,8 +1,9 @@
-"""How features are coded and which items nobody has answered: both follow from the periods, in their order.
+"""How features are coded and what item tables say of items: both follow from the periods, in their order.
 
 A period keeps how it coded its features and the item table it came with. The bank codes a feature as the first of its
-present periods did; an item is unanswered while no present period has it, and its features are those of the newest
-table that has them. Nothing of this is stored a second time, so nothing of it can be lost or stale.
+present periods did, and goes by the newest formula all of whose columns a period had. Features of an item that no
+period calibrated under that formula are those of the newest table that has them. Nothing of this is stored a second
+time, so nothing of it can be lost or stale.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ def used_coding(states: Mapping[str, State], groups: Mapping[str, tuple[str, ...
     found: dict[str, Any] = {}
     for name, features in groups.items():
         state = states.get(name) or ({"formula": "~ 1", "features": {}} if features == ("1",) else None)
-        found[name] = None if state is None else {"formula": state["formula"], "features": _used(state)}
+        lacking = list(state.get("lacking", ())) if state else []
+        found[name] = state and {"formula": state["formula"], "features": _used(state), "lacking": lacking}
     return found
 
 
@@ -43,33 +45,45 @@ def merged_coding(periods: Periods) -> dict[str, Any]:
 
 
 def merge_codings(codings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Of several periods in their order: each feature as the first that has it."""
+    """Of several periods in their order: each feature as the first that has it, the formula in force."""
     found: dict[str, Any] = {}
     for coding in codings:
         for name, state in coding.items():
             if state is not None:
                 known = found[name]["features"] if name in found else {}
-                found[name] = {"formula": state["formula"], "features": {**state["features"], **known}}
+                force = in_force(found.get(name), state) or state
+                found[name] = {**force, "features": {**state["features"], **known}}
     return found
 
 
 def newest_coding(periods: Periods) -> dict[str, Any]:
-    """Formula and coding of each group in the newest period that has it: what its predictions are made with."""
+    """Formula and coding of each group that are in force: what its predictions are made with."""
     found: dict[str, Any] = {}
     for period in periods:
-        found |= periods.coding(period)
+        found |= {name: in_force(found.get(name), state) for name, state in periods.coding(period).items()}
     return found
 
 
-def catalogue(periods: Periods) -> pl.DataFrame:
-    """item_id and group of the items of all item tables that no present period has calibrated; newest table first."""
+def in_force(older: State | None, newer: State | None) -> State | None:
+    """Which coding of a group counts: the newer, unless its items lack columns and those of the older did not.
+
+    As `concal.consensus.analytic.forms.form_in_force` has it of populations.
+    """
+    return older if older and newer and newer.get("lacking") and not older.get("lacking") else newer
+
+
+def _missing(periods: Periods, codings: Mapping[str, State | None]) -> pl.DataFrame:
+    """item_id and group of the items of all item tables that no period calibrated under its group's coding."""
     listed = pl.DataFrame(schema={"item_id": pl.String, "group": pl.String})
     for period in periods:
         table = periods.listed(period, ())
         listed = pl.concat([table, listed]).unique("item_id", keep="first", maintain_order=True)
     for period in periods:
-        listed = listed.join(periods.calibrated(period).select("item_id"), on="item_id", how="anti")
-    return listed.sort("item_id")
+        own = periods.coding(period)
+        alike = [name for name, state in codings.items() if own.get(name) == state]
+        seen = periods.calibrated(period).filter(pl.col("group").is_in(alike))
+        listed = listed.join(seen.select("item_id"), on="item_id", how="anti")
+    return listed
 
 
 def design_rows(periods: Periods, group: str, table: pl.DataFrame, unseen: Literal["error", "mean"]) -> NewItems:
@@ -85,11 +99,16 @@ def design_rows(periods: Periods, group: str, table: pl.DataFrame, unseen: Liter
     return rows["item_id"].to_list(), X
 
 
-def unanswered_items(periods: Periods) -> dict[str, NewItems]:
-    """Ids and design rows of items nobody has answered, by group; items whose features cannot be coded are left out."""
-    missing = catalogue(periods)
+def items_of_tables(periods: Periods) -> dict[str, NewItems]:
+    """Ids and design rows, by group, of listed items that no period calibrated under the formula in force.
+
+    Nobody has answered them, or only in periods with another formula or without a column of it. Items whose features
+    cannot be coded are left out.
+    """
+    codings = newest_coding(periods)
+    missing = _missing(periods, codings)
     found: dict[str, NewItems] = {}
-    for name, state in newest_coding(periods).items():
+    for name, state in codings.items():
         left = missing.filter(pl.col("group") == name).select("item_id")
         if state is None or not left.height:
             continue

@@ -125,6 +125,7 @@ def new_period(
     *,
     items: Table | None,
     persons: pl.Series | None,
+    returning: pl.Series | None = None,
     data: PeriodData | None = None,
 ) -> NewPeriod:
     """A calibration from the shelf with everything else that is kept of its period.
@@ -141,6 +142,8 @@ def new_period(
         The item table it came with, answered items and others.
     persons
         Who took part.
+    returning
+        Who took part too, but was in another period already and counts there.
     data
         Its responses; None: not kept.
     """
@@ -153,6 +156,8 @@ def new_period(
     writer.text("spec", "spec.toml", spec_bytes(spec))
     if persons is not None:
         writer.frame("persons", pl.DataFrame({"person_id": persons.cast(pl.String)}))
+    if returning is not None and returning.len():
+        writer.frame("returning", pl.DataFrame({"person_id": returning.cast(pl.String)}))
     if data is not None:
         write_responses(writer, data)
     return NewPeriod(calibration, read_factors(reader), shelf, {**calibrated, **writer.files}, spec)

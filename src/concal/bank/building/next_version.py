@@ -12,13 +12,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from concal.bank.acts import Acts
-from concal.bank.building.coding import unanswered_items
+from concal.bank.building.coding import items_of_tables
 from concal.bank.building.evidence import evidence_of, next_totals, totals_key
 from concal.bank.building.link_periods import Made, link_periods
 from concal.bank.building.new_period import NewPeriod
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock
 from concal.bank.building.spec import read_spec, refuse_other_dimensions, write_spec
+from concal.bank.building.uncounted import with_uncounted
 from concal.bank.store.commit import commit, successor
 from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import Act, FileEntry, PeriodEntry, Snapshot
@@ -157,9 +158,10 @@ def _combine(
     consensus = consensus_of(
         evidence,
         spec.consensus,
-        items=unanswered_items(periods),
+        items=items_of_tables(periods),
         progress=lambda share, message: clock.tell("combine", share, message),
     )
+    consensus = with_uncounted(consensus, periods)
     writer = FolderWriter(transaction, "consensus")
     write_consensus(writer, consensus)
     write_totals(writer, totals)

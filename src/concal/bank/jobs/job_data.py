@@ -28,6 +28,7 @@ def write_data(writer: FolderWriter, data: PeriodData) -> None:
             "model": encode_model(g.model),
             "features": list(g.features),
             "coding": g.coding,
+            "lacking": list(g.lacking),
         }
     writer.json(
         "data",
@@ -68,6 +69,7 @@ def read_data(reader: FolderReader) -> PeriodData:
             item=answers["item"].to_numpy(),
             score=answers["score"].to_numpy(),
             coding=plain["coding"],
+            lacking=tuple(plain["lacking"]),
             guide=guide,
         )
     data = PeriodData(

@@ -8,10 +8,11 @@ from typing import Any
 import polars as pl
 
 from concal.bank.acts import Acts
-from concal.bank.building.coding import merged_coding, unanswered_items
+from concal.bank.building.coding import items_of_tables, merged_coding
 from concal.bank.building.evidence import evidence_of
 from concal.bank.building.periods import Periods
 from concal.bank.building.spec import read_spec, with_consensus
+from concal.bank.building.uncounted import with_uncounted
 from concal.bank.evaluation import Evaluation, from_content
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
@@ -118,7 +119,7 @@ class Contents:
                 "rule for all methods in bank.toml (linking.purify)"
             )
         evidence = evidence_of(periods, lambda: read_totals(self._state))
-        return consensus_of(evidence, spec.consensus, items=unanswered_items(periods))
+        return with_uncounted(consensus_of(evidence, spec.consensus, items=items_of_tables(periods)), periods)
 
     def calibration(self, period: str, *, draws: bool = True) -> Calibration:
         """Draws of a period on its own metric, with diagnostics; `draws=False` reads everything but items' draws."""

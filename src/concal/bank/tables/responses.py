@@ -37,6 +37,13 @@ def read_persons(reader: FolderReader) -> pl.Series:
     return reader.frame("persons")["person_id"]
 
 
+def read_returning(reader: FolderReader) -> pl.Series:
+    """Examinees whose responses were left out of a period because another had them already."""
+    if "returning" not in reader:
+        return pl.Series("person_id", [], dtype=pl.String)
+    return reader.frame("returning")["person_id"]
+
+
 def read_period_data(reader: FolderReader, period: str) -> PeriodData:
     """A period's data as it was calibrated."""
     if "responses" not in reader:
@@ -60,6 +67,7 @@ def read_period_data(reader: FolderReader, period: str) -> PeriodData:
             item=answers["item"].to_numpy(),
             score=answers["score"].to_numpy(),
             coding=plain["coding"],
+            lacking=tuple(plain.get("lacking", ())),
         )
     persons = read_persons(reader)
     populations, population = _populations(reader, period, persons.len())

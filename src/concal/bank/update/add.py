@@ -83,7 +83,16 @@ def add(
             elif files is None:
                 files = calibrate_on_shelf(store, shelf, run, data, limited, seed, progress=clock.engine, resume=resume)
             kept = data if keep_responses else None
-            new = new_period(shelf, files, used, checked.design_states, items=items, persons=data.person_ids, data=kept)
+            new = new_period(
+                shelf,
+                files,
+                used,
+                checked.design_states,
+                items=items,
+                persons=data.person_ids,
+                returning=checked.returning,
+                data=kept,
+            )
             if not accept_unconverged:
                 refuse_unconverged(new.calibration, limited.calibration)
         shards_of = run.identities(data, used, seed) if isinstance(run, ShardedRun) else []

@@ -1,8 +1,11 @@
 """The forms of a group brought together: one list of items with its factor sums and the prior each of them gets.
 
 A group's features, their coding or its number of categories may change between periods. Factors say what responses
-said, whatever the features were, so they go on; the newest form's population is everybody's prior where the newest
-item tables describe the item, the newest form that knows it otherwise.
+said, whatever the features were, so they go on; the population of the form in force is everybody's prior where its
+item tables describe the item, that of the newest form that knows it otherwise.
+
+In force is the newest form, but periods whose items lacked a column of the formula have forms without it, and these
+count only where there is no other: they tell about items of which the feature is not known.
 """
 
 from __future__ import annotations
@@ -22,7 +25,27 @@ from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 NewItems = tuple[Sequence[str], Array]
-"""Item ids, and their design rows under the newest form."""
+"""Item ids, and their design rows under the form in force."""
+
+
+@dataclass(frozen=True)
+class OtherForm:
+    """Items that the form in force does not describe and this one does.
+
+    Attributes
+    ----------
+    rows : (items,)
+        Where they stand in the group's list.
+    X : (items, features)
+    features, coding, population, hyperprior : of the form
+    """
+
+    rows: npt.NDArray[np.intp]
+    X: Array
+    features: tuple[str, ...]
+    coding: str
+    population: Population
+    hyperprior: Array
 
 
 @dataclass(frozen=True)
@@ -31,16 +54,18 @@ class GroupEvidence:
 
     Attributes
     ----------
-    name, dimension, model, features, coding : of the newest form
+    name, dimension, model, features, coding : of the form in force
     item_ids : tuple of str
     X : (items, features)
-        NaN rows for items the newest form does not describe.
+        NaN rows for items the form in force does not describe.
     Q, h : factor sums
     prior_mean, prior_covariance : (items, p), (items, p, p)
     n_responses, n_periods : (items,)
     population : Population
     hyperprior : (features, features)
     warnings : tuple of str
+    others : tuple of OtherForm
+        Forms that describe items the form in force does not, oldest first; of an item, the newest.
     """
 
     name: str
@@ -59,6 +84,7 @@ class GroupEvidence:
     population: Population
     hyperprior: Array
     warnings: tuple[str, ...] = ()
+    others: tuple[OtherForm, ...] = ()
 
     @property
     def item_prior_covariance(self) -> Array:
@@ -71,10 +97,17 @@ class GroupEvidence:
         return np.asarray(self.n_periods > 0)
 
 
+def form_in_force(forms: Sequence[FormTotals]) -> FormTotals:
+    """The newest form of a group, one whose periods lacked a column of the formula only if there is no other."""
+    newest = max(forms, key=lambda form: form.last)
+    # another number of categories has other thresholds: of those only the newest counts
+    return max((form for form in forms if form.model == newest.model), key=lambda form: (form.whole, form.last))
+
+
 def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> GroupEvidence:
     """Factor sums and prior of every item of a group; `items` come in even if nobody answered them."""
-    ordered = sorted(forms, key=lambda form: form.last)
-    newest = ordered[-1]
+    newest = form_in_force(forms)
+    ordered = [*sorted((form for form in forms if form is not newest), key=lambda form: form.last), newest]
     ids = list(dict.fromkeys(i for form in reversed(ordered) for i in form.item_ids))
     fresh = [i for i in (items[0] if items else ()) if i not in set(ids)]
     ids += fresh
@@ -83,12 +116,12 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
     Q, h = np.zeros((n, p, p)), np.zeros((n, p))
     prior_mean, prior_covariance = np.zeros((n, p)), np.zeros((n, p, p))
     X = np.full((n, len(newest.features)), np.nan)
-    counts = np.zeros((2, n), dtype=np.int64)
+    counts, told_by = np.zeros((2, n), dtype=np.int64), np.full(n, -1)
     warnings: list[str] = []
     populations = {id(form): consensus_population(form) for form in ordered if form.population_weight > 0}
     if id(newest) not in populations:
         populations[id(newest)] = consensus_population(newest)  # says what is wrong
-    for form in ordered:  # the newest last: its prior is the one that stays
+    for k, form in enumerate(ordered):  # that in force last: its prior is the one that stays
         rows = np.array([place[i] for i in form.item_ids], dtype=np.intp)
         part, use = embedded(form, populations.get(id(form)), newest, counts[1, rows], warnings)
         Q[rows[use]] += part[0][use]
@@ -97,6 +130,7 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
         counts[1, rows[use]] += form.n_periods[use]
         if form.model == newest.model and id(form) in populations:
             prior_mean[rows], prior_covariance[rows] = populations[id(form)].predict(form.X)
+            told_by[rows] = k
     at = np.array([place[i] for i in newest.item_ids], dtype=np.intp)
     X[at] = newest.X
     if items is not None and len(items[0]):
@@ -112,11 +146,32 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
             f"group {newest.name!r}: {counted(len(names), 'item')} ({first_few(names)}) without features under "
             "the newest formula; they are predicted from the group as a whole"
         )
+    others = []
+    for k, form in enumerate(ordered[:-1]):
+        if (rows := np.flatnonzero((told_by == k) & ~known)).size:
+            others.append(_other_form(form, populations[id(form)], rows, ids))
+            warnings += _say_lacking(form, [ids[j] for j in rows])
     return GroupEvidence(
         newest.name, newest.dimension, newest.model, newest.features, newest.coding, tuple(ids), X, Q, h, prior_mean,
         prior_covariance, counts[0], counts[1], population, newest.hyperprior / newest.population_weight,
-        tuple(warnings),
+        tuple(warnings), tuple(others),
     )  # fmt: skip
+
+
+def _other_form(form: FormTotals, population: Population, rows: npt.NDArray[np.intp], ids: Sequence[str]) -> OtherForm:
+    place = {item: j for j, item in enumerate(form.item_ids)}
+    X = form.X[[place[ids[j]] for j in rows]]
+    return OtherForm(rows, X, form.features, form.coding, population, form.hyperprior / form.population_weight)
+
+
+def _say_lacking(form: FormTotals, names: Sequence[str]) -> list[str]:
+    if form.whole >= 0:
+        return []
+    return [
+        f"group {form.name!r}: {counted(len(names), 'item')} ({first_few(names)}) of which no period has every feature "
+        "of the formula; their prior is the population of the periods that lacked it, which does not know it (put "
+        "such a period in again with the features filled in)"
+    ]
 
 
 def _describe(newest: FormTotals, items: NewItems, X: Array, place: dict[str, int]) -> None:

@@ -30,7 +30,7 @@ from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 
-TOTALS = 1
+TOTALS = 2
 """Raised when the same factors and links give other sums: a bank then sums its periods again."""
 FORGOTTEN = 1e-100  # weight of periods long past, beside which any response counts
 
@@ -53,8 +53,8 @@ class FormTotals:
     sigma : (p (p + 1) / 2,)
     population_weight, item_weight : float
         Sum of weights of the periods that tell the population, and of weight times answered items.
-    last : int
-        Number of the newest period of this form.
+    last, whole : int
+        Numbers of the newest period of this form, and of the newest that had all columns of its formula; -1: none.
     """
 
     name: str
@@ -75,6 +75,7 @@ class FormTotals:
     population_weight: float
     item_weight: float
     last: int
+    whole: int
 
     PER_ITEM: ClassVar[tuple[str, ...]] = (*("X", "Q", "h"), *("n_responses", "n_periods"))
 
@@ -110,6 +111,7 @@ class FormTotals:
             item_ids=(*self.item_ids, *new),
             X=put("X", sum_up=False),  # the newest item table counts
             last=max(self.last, other.last),
+            whole=max(self.whole, other.whole),
             **items,
             **sums,
         )
@@ -164,7 +166,8 @@ class Totals:
         groups = dict(self.groups)
         for form in other.groups.values():
             key = next((k for k, mine in groups.items() if mine.form == form.form), None)
-            moved = replace(form, last=form.last + len(self.periods))
+            before = len(self.periods)
+            moved = replace(form, last=form.last + before, whole=form.whole + before if form.whole >= 0 else -1)
             if key is None:
                 groups[f"{form.name}:{len(self.forms(form.name))}"] = moved
             else:
@@ -259,6 +262,7 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
         population_weight=told,
         item_weight=told * answered,
         last=0,
+        whole=-1 if group.lacking else 0,
     )
 
 

@@ -69,6 +69,7 @@ def _group_factors(
         item_ids=group.item_ids,
         features=group.features,
         coding=group.coding,
+        lacking=group.lacking,
         X=group.X,
         n_responses=np.asarray(group.n_responses, dtype=np.int64),
         Q=Q,

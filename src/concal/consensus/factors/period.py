@@ -63,6 +63,8 @@ class GroupFactors:
         Where the Gaussians come from: the engine's averages of gradients, or draws alone.
     guided : bool
         The items had priors from the bank instead of the population model, so the period says nothing about it.
+    lacking : tuple of str
+        Columns of the formula that no item had in this period; what they feed is not among the features.
     """
 
     name: str
@@ -92,6 +94,7 @@ class GroupFactors:
     dh: Array | None = None
     obtained: str = "draws"
     guided: bool = False
+    lacking: tuple[str, ...] = ()
 
     PER_ITEM: ClassVar[tuple[str, ...]] = (
         *("X", "n_responses", "Q", "h", "mean", "covariance", "worst_rhat"),

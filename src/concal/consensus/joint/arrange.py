@@ -10,10 +10,11 @@ import numpy.typing as npt
 
 from concal.calibration.layout import GroupLayout
 from concal.calibration.standardise import standardise
-from concal.consensus.analytic.forms import GroupEvidence, carry_slope
+from concal.consensus.analytic.forms import GroupEvidence, OtherForm, carry_slope
 from concal.consensus.analytic.population import Population
 from concal.consensus.factors.period import GroupFactors, Placed
 from concal.consensus.factors.remainder import Tables, used_bins
+from concal.names import split_stratum, stratum_name
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -115,6 +116,35 @@ def _room(rows: npt.NDArray[np.intp], start: npt.NDArray[np.int64], model: Respo
     mean, sd = (np.zeros((n, MOST_BINS), np.float32) for _ in range(2))
     score, count = (np.zeros((n, MOST_BINS, width), np.float32) for _ in range(2))
     return GroupTables(rows, start, item, period, bins, mean, sd, score, count, np.zeros((n, p, p)), np.zeros((n, p)))
+
+
+def by_form(group: GroupEvidence, tables: GroupTables) -> list[tuple[GroupEvidence, GroupTables]]:
+    """A group's answered items by the form that describes them, that in force first; each form as a group of its own.
+
+    What belongs to the group as a whole (equal slopes or steps) has no second population: such groups stay together.
+    """
+    parts, left = [], np.ones(tables.rows.size, dtype=bool)
+    for form in () if group.model.shared else group.others:
+        own = np.isin(tables.rows, form.rows)
+        if own.any() and not own.all():
+            left &= ~own
+            parts.append((_named(_as_group(group, form)), tables.of_items(np.flatnonzero(own))))
+    return [(_named(group), tables if left.all() else tables.of_items(np.flatnonzero(left))), *parts]
+
+
+def _as_group(group: GroupEvidence, form: OtherForm) -> GroupEvidence:
+    """The evidence of a group for items of another form."""
+    X = np.full((len(group.item_ids), len(form.features)), np.nan)
+    X[form.rows] = form.X
+    of_form = {name: getattr(form, name) for name in ("features", "coding", "population", "hyperprior")}
+    return replace(group, X=X, **of_form)
+
+
+def _named(group: GroupEvidence) -> GroupEvidence:
+    """Called by its form too: strata share a population if they are of one group and have one form."""
+    base, categories = split_stratum(group.name)
+    name = f"{base} [{' + '.join(group.features)}, {group.coding}]"
+    return replace(group, name=name if categories is None else stratum_name(name, categories))
 
 
 def faded(tables: GroupTables, n_periods: int, half_life: float) -> GroupTables:

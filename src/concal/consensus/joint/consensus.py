@@ -3,7 +3,8 @@ r"""The joint consensus: one posterior of items, links and populations given the
 .. math:: \prod_{jm} f_{jm}(M_m\phi_j) \prod_j N(\xi_j; X_j\beta_g, \Sigma_g)\; p(A, B)\; p(\beta, \Sigma)
 
 Every item that any two periods share informs their links, items and links keep their dependence, and the population is
-estimated once, under the priors of a calibration.
+estimated once, under the priors of a calibration. Items that the form of a group in force does not describe follow a
+population of their own, in the newest form that does: at mean features among the others they would widen its spread.
 
 With a half-life f is raised to its period's weight, for items and population. A link says where a period's metric was
 and does not fade, or a bank would lose the metric with the reference's weight: links are drawn from all evidence first,
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from concal.consensus.analytic.forms import GroupEvidence, NewItems, unite_forms
 from concal.consensus.analytic.population import consensus_population
 from concal.consensus.analytic.totals import Totals, sum_periods
 from concal.consensus.factors.period import Placed
-from concal.consensus.joint.arrange import GroupTables, answered_rows, arrange, faded, group_layout
+from concal.consensus.joint.arrange import GroupTables, answered_rows, arrange, by_form, faded, group_layout
 from concal.consensus.joint.likelihood import Factors
 from concal.consensus.joint.links import GivenLinks, LinkPriors, LinkSteps
 from concal.consensus.joint.result import group_result, joint_draws, link_table
@@ -61,8 +63,8 @@ def combine_jointly(
     suspects = sample.suspects
     alone = {family.lead for family in families(layouts) if len(family.members) == 1}
     groups = {
-        group.name: group_result(group, layouts[k], tables[k], draws, k, alone=k in alone)
-        for k, group in enumerate(evidence)
+        group.name: group_result(group, layouts, tables, draws, parts_of, alone=parts_of[0] in alone)
+        for group, parts_of in zip(evidence, sample.parts, strict=True)
     }
     warnings = [*totals.warnings, *(w for group in evidence for w in group.warnings)]
     if draws.min_ess < TARGET_ESS or draws.max_rhat > TARGET_RHAT:
@@ -84,7 +86,7 @@ def combine_jointly(
         totals.periods,
         groups,
         links=link_table(draws, totals),
-        joint=joint_draws(groups, tables, draws, sample.rng),
+        joint=joint_draws(groups, sample.parts, tables, draws, sample.rng),
         joint_links=np.swapaxes(draws.kept_links, 1, 2).copy(),
         warnings=tuple(warnings),
     )
@@ -92,12 +94,14 @@ def combine_jointly(
 
 @dataclass(frozen=True)
 class JointSample:
-    """What was sampled, from what: evidence, factors and layout by group, and the draws.
+    """What was sampled, from what: evidence by group, factors and layout by part of a group, and the draws.
 
-    `suspects` counts the items that hardly count for the links.
+    `parts` says for every group which of the tables, layouts and draws are its; the first has the items that its form
+    in force describes. `suspects` counts the items that hardly count for the links.
     """
 
     evidence: list[GroupEvidence]
+    parts: list[list[int]]
     tables: list[GroupTables]
     layouts: list[GroupLayout]
     draws: JointDraws
@@ -126,7 +130,10 @@ def sample_jointly(
 
 
 class _Stage:
-    """Items, links and populations of the periods, with the weights a half-life gives them."""
+    """Items, links and populations of the periods, with the weights a half-life gives them.
+
+    `groups` are the groups; `evidence`, `tables` and `layouts` have an entry for every part of a group (`by_form`).
+    """
 
     def __init__(
         self,
@@ -137,9 +144,12 @@ class _Stage:
         half_life: float | None = None,
     ) -> None:
         self.placed, self.totals, self.seed = placed, totals, seed
-        self.evidence = [unite_forms(totals.forms(name), (items or {}).get(name)) for name in totals.group_names]
+        self.groups = [unite_forms(totals.forms(name), (items or {}).get(name)) for name in totals.group_names]
         populations = {f.form: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
-        tables = [arrange(placed, group, populations) for group in self.evidence]
+        split = [by_form(group, arrange(placed, group, populations)) for group in self.groups]
+        ends = np.cumsum([len(parts) for parts in split])
+        self.parts = [list(range(end - len(parts), end)) for parts, end in zip(split, ends.tolist(), strict=True)]
+        self.evidence, tables = (list(column) for column in zip(*chain(*split), strict=True))
         self.tables = tables if half_life is None else [faded(t, len(placed), half_life) for t in tables]
         whole = group_rows({g.name: answered_rows(g, table) for g, table in zip(self.evidence, tables, strict=True)})
         self.layouts = [
@@ -176,4 +186,4 @@ class _Stage:
         return self._sample(replace(draws, links=past.links, max_rhat=rhat, min_ess=ess))
 
     def _sample(self, draws: JointDraws, suspects: int = 0) -> JointSample:
-        return JointSample(self.evidence, self.tables, self.layouts, draws, suspects, self.rng)
+        return JointSample(self.groups, self.parts, self.tables, self.layouts, draws, suspects, self.rng)

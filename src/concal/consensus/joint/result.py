@@ -25,12 +25,21 @@ _AT_A_TIME = 50  # draws of predicted items made together, in double precision
 
 
 def group_result(
-    group: GroupEvidence, g: GroupLayout, table: GroupTables, draws: JointDraws, k: int, *, alone: bool
+    group: GroupEvidence,
+    layouts: Sequence[GroupLayout],
+    tables: Sequence[GroupTables],
+    draws: JointDraws,
+    parts: Sequence[int],
+    *,
+    alone: bool,
 ) -> GroupConsensus:
     """Moments over the draws; items nobody answered get the population's prediction.
 
-    A group `alone` has conditional means of beta, and its conditional covariance; strata have draws.
+    The population is that of the group's first part, whose items the form in force describes. A group `alone` has
+    conditional means of beta, and its conditional covariance; strata have draws.
     """
+    k = parts[0]
+    g = layouts[k]
     T = g.design.to_user
     beta = T @ (draws.beta_mean[k] if alone else draws.beta[k])
     flat = beta.reshape(beta.shape[0], -1)
@@ -44,23 +53,30 @@ def group_result(
     mean, covariance = group.prior_mean.copy(), group.prior_covariance.copy()
     known = ~np.isnan(group.X[:, 0])
     mean[known], covariance[known] = population.predict(group.X[known])
-    mean[table.rows], covariance[table.rows] = draws.mean[k], symmetric(draws.covariance[k])
+    for part in parts:
+        rows = tables[part].rows
+        mean[rows], covariance[rows] = draws.mean[part], symmetric(draws.covariance[part])
     return group_consensus(group, mean, covariance, population)
 
 
 def joint_draws(
-    groups: Mapping[str, GroupConsensus], tables: Sequence[GroupTables], draws: JointDraws, rng: np.random.Generator
+    groups: Mapping[str, GroupConsensus],
+    parts: Sequence[Sequence[int]],
+    tables: Sequence[GroupTables],
+    draws: JointDraws,
+    rng: np.random.Generator,
 ) -> dict[str, npt.NDArray[np.float32]]:
     """Draws of all items together; items nobody answered are drawn from their prediction.
 
     A group's sampled draws are let go as soon as they are among those of all its items.
     """
     found = {}
-    for k, (name, group) in enumerate(groups.items()):
-        kept = draws.xi[k]
-        draws.xi[k] = np.empty((0, *kept.shape[1:]), np.float32)
+    for (name, group), own in zip(groups.items(), parts, strict=True):
+        kept = draws.xi[own[0]]
         out = np.empty((kept.shape[0], len(group.item_ids), kept.shape[2]), np.float32)
-        out[:, tables[k].rows] = kept
+        for k in own:
+            out[:, tables[k].rows] = draws.xi[k]
+            draws.xi[k] = np.empty((0, *draws.xi[k].shape[1:]), np.float32)
         rest = np.flatnonzero(group.n_periods == 0)
         shared = list(group.model.shared)
         for lo in range(0, kept.shape[0] if rest.size else 0, _AT_A_TIME):

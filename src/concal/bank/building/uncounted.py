@@ -1,0 +1,46 @@
+"""Examinees who count in no period any more: left out of one for another that went, or came back without them.
+
+Who was left out is stored with a period, their responses are not. So a version can say whom it misses, and only the
+period's file can bring them back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import polars as pl
+
+from concal.bank.building.periods import Periods
+from concal.bank.tables.responses import read_persons, read_returning
+from concal.consensus.result import Consensus
+from concal.data.findings import some
+from concal.errors import counted
+
+
+def with_uncounted(consensus: Consensus, periods: Periods) -> Consensus:
+    """The consensus of these periods, saying whom it misses."""
+    said = tuple(_in_words(period, missing) for period, missing in uncounted(periods).items())
+    return replace(consensus, warnings=(*consensus.warnings, *said))
+
+
+def uncounted(periods: Periods) -> dict[str, pl.Series]:
+    """By period, examinees who were left out of it and whom no period has; one period's examinees in memory at a time.
+
+    The others' examinees are read only while somebody is looked for.
+    """
+    found = {name: ids for name in periods if (ids := read_returning(periods.reader(name))).len()}
+    for name in periods:
+        if not found:
+            break
+        here = read_persons(periods.reader(name)).implode()
+        left = {period: ids.filter(~ids.is_in(here)) for period, ids in found.items()}
+        found = {period: ids for period, ids in left.items() if ids.len()}
+    return found
+
+
+def _in_words(period: str, missing: pl.Series) -> str:
+    return (
+        f"{counted(missing.len(), 'examinee')} of period {period!r} in no period of the bank: {some(missing)}; their "
+        f"responses were left out of {period!r} because another period had them, which is gone or came back without "
+        f"them: add {period!r} again from its file to count them (replace, --replace)"
+    )
