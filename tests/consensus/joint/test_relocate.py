@@ -9,8 +9,9 @@ from concal import metric
 from concal.calibration.workers import Workers
 from concal.consensus.analytic.forms import unite_forms
 from concal.consensus.analytic.totals import sum_periods
+from concal.consensus.factors.linearise import cubature
 from concal.consensus.joint.arrange import MOST_BINS, arrange, faded, group_layout
-from concal.consensus.joint.relocate import cubature, relocate
+from concal.consensus.joint.relocate import relocate
 from concal.response import make_model
 
 LINKS = [(1.0, 0.0), (1.15, 0.25)]
