@@ -98,8 +98,8 @@ def _resting(acts: pl.DataFrame | None) -> Iterator[Notice]:
         yield Notice(
             "doubt",
             "drift",
-            f"{row['act']} of {row['item_id']!r} in {row['periods']}{whose} rests, because the bank has no such period; "
-            f"it holds again when one comes (`concal {row['act']} --undo` forgets it)",
+            f"{row['act']} of {row['item_id']!r} in {row['periods']}{whose} rests, because the bank has no such "
+            f"period; it holds again when one comes (`concal {row['act']} --undo` forgets it)",
         )
 
 

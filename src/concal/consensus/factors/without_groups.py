@@ -1,9 +1,14 @@
 r"""What a period says about an item when some groups of examinees do not count.
 
 The groups that stay have fine response tables of their own (`concal.calibration.fit.by_group`). Side by side they are
-the likelihood :math:`l_R` of the rest, also where the rest has the item: that may be many standard errors from where
-all groups together have it. Its Gaussian (Q, h) is the linearisation (`concal.consensus.factors.linearise`) where the
-rest and the prior of the period place the item. The factor's table is that of all the rest's examinees, cut as usual,
+the likelihood of the rest, also where the rest has the item: that may be many standard errors from where all groups
+together have it. Scores in between stand in classes in a table, so it lacks their spread; a linear term gives it the
+gradient that the groups' single responses have where all groups together have the item (:math:`\phi_0`),
+
+.. math:: \log f_R(\phi) = l_R(\phi) + r'\phi, \qquad r = \sum_g (h_g - Q_g\phi_0) - \nabla l_R(\phi_0) .
+
+Its Gaussian (Q, h) is the linearisation (`concal.consensus.factors.linearise`) where the rest and the prior of the
+period place the item. The factor's table is that of all the rest's examinees, cut as usual,
 with the remainder that gives it the same gradient and, where it can, the same curvature there.
 
 Draws of the item move from where all groups have it to where the rest has it, by the linear map that takes the one
@@ -12,7 +17,7 @@ posterior's mean and covariance to the other's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
@@ -21,6 +26,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal import metric
+from concal.calibration.kernels import LANES
 from concal.calibration.result import GroupDraws
 from concal.calibration.tables import ResponseTable
 from concal.consensus.analytic.items import item_posterior
@@ -28,7 +34,7 @@ from concal.consensus.factors.gaussians import FLOOR, prior_precision
 from concal.consensus.factors.linearise import cubature, linearise
 from concal.consensus.factors.period import GroupFactors
 from concal.consensus.factors.pooled import pooled, side_by_side
-from concal.consensus.factors.remainder import kernel_tables
+from concal.consensus.factors.remainder import kernel_tables, table_terms
 from concal.consensus.gaussian import raise_eigenvalues, symmetric, times
 from concal.consensus.shared import with_own_spread
 from concal.response import ResponseModel
@@ -109,7 +115,9 @@ def rest_of(group: GroupFactors, draws: GroupDraws, said: pl.DataFrame, left_out
     table = ResponseTable(*(np.stack(column) for column in zip(*map(pooled, tables), strict=True)))
     prior = item_prior(group, draws, rows)
     before = item_posterior(group.Q[rows], group.h[rows], *prior)
-    Q, h, after = _settled(group, side_by_side(tables), before, prior)
+    fine = side_by_side(tables)
+    pull = _exact_gradient(parts, group.mean[rows]) - _gradient(group.model, fine, group.mean[rows])
+    Q, h, after = _settled(group, fine, pull, before, prior)
     n = np.array([part["n_responses"].sum() for part in parts], dtype=np.int64)
     dQ, dh = _remainder(group.model, table, Q, h, *after)
     return Rest(ids, rows, n, Q, h, dQ, dh, table, _shift(before, after))
@@ -137,15 +145,30 @@ def item_prior(group: GroupFactors, draws: GroupDraws, rows: npt.NDArray[np.intp
     return metric.move_items(draws.guide_mean[rows], back.A, back.B), covariance
 
 
+def _exact_gradient(parts: Sequence[pl.DataFrame], xi: Array) -> Array:
+    """Of the responses of some groups of examinees, at the items that the groups' quadratics were taken at."""
+    p = xi.shape[1]
+    sums = [[np.sum(part[name].to_list(), axis=0) for part in parts] for name in ("Q", "h")]
+    Q, h = (np.array(values, dtype=np.float64) for values in sums)
+    return np.asarray(h - times(Q.reshape(-1, p, p), metric.phi_of(xi)))
+
+
+def _gradient(model: ResponseModel, table: ResponseTable, xi: Array) -> Array:
+    """Of the tables' log-likelihood in phi, at items xi (items, p)."""
+    lanes = np.repeat(xi[:, :, None], LANES, axis=2)
+    return table_terms(model, kernel_tables(table), lanes)[1][:, :, 0]
+
+
 def _settled(
-    group: GroupFactors, table: ResponseTable, start: tuple[Array, Array], prior: tuple[Array, Array]
+    group: GroupFactors, table: ResponseTable, pull: Array, start: tuple[Array, Array], prior: tuple[Array, Array]
 ) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Tables as quadratics where they and the prior place the items, and the items' posteriors; from `start` on."""
+    """Tables and linear terms as quadratics where they and the prior place the items, and the items' posteriors."""
     sigma, (mean, covariance) = with_own_spread(group.model, group.sigma), start
     for _ in range(MOST_STEPS):
         before, sd = mean, np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
         Q, h, _ = linearise(group.model, kernel_tables(table), cubature(mean, covariance))
         Q = raise_eigenvalues(Q, prior_precision(metric.phi_of(mean), sigma), FLOOR)
+        h = h + pull
         mean, covariance = item_posterior(Q, h, *prior)
         if (np.abs(mean - before) < CLOSE * sd).all():
             break
