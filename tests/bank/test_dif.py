@@ -184,6 +184,8 @@ def test_decisions_are_followed(bank: Bank, tmp_path: Path) -> None:
     copy = Bank(shutil.copytree(bank.path, tmp_path / "bank"))
     copy.exclude("i03", "Q2")
     assert copy.dif().filter(item_id="i03")["n_responses"].to_list() == [350, 350]
+    copy.exclude("i03", "Q1", person_group="b")
+    assert not copy.dif().filter(item_id="i03").height, "one group is left, with nobody to compare it with"
 
 
 def test_command(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

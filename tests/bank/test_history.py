@@ -398,7 +398,7 @@ def test_the_joint_method_too(tmp_path: Path) -> None:
 
 
 def test_acts_of_groups_of_examinees_in_any_order(tmp_path: Path) -> None:
-    """Excluded for a group, split, excluded for everybody, the period replaced: the bank is that of periods and acts."""
+    """Excluded for a group, split, excluded for all, the period replaced: the bank is that of periods and acts."""
     machine = History()
     try:
         machine.create(formula="A", starts=[0, 2, 4])
