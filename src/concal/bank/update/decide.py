@@ -140,16 +140,16 @@ def _refuse_group(periods: Periods, item: str, stored: str, period: str, person_
             f"period {period!r} has no groups of examinees (column person_group of its responses); exclude the item "
             "for everybody, or add the period again with its groups (concal add --replace)"
         )
-    there, out = answered[stored], periods.adjustment(period).left_out.get(stored, {})
+    there, out = answered.get(stored, {}), periods.adjustment(period).left_out.get(stored, {})
     if person_group in out:
         raise BankError(
             f"item {item!r} is excluded in period {period!r} for {person_group!r} already; "
-            f"`concal exclude --undo --person-group` lets it count again"
+            "`concal exclude --undo --person-group` lets it count again"
         )
     if person_group not in there:
         raise BankError(
             f"group {person_group!r} gave no response to item {item!r} in period {period!r}; those who did: "
-            f"{first_few(sorted(there))}"
+            f"{first_few(sorted(there)) or 'nobody'}"
         )
     if set(there) - set(out) == {person_group}:
         raise BankError(

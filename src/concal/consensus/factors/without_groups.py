@@ -8,8 +8,8 @@ gradient that the groups' single responses have where all groups together have t
 .. math:: \log f_R(\phi) = l_R(\phi) + r'\phi, \qquad r = \sum_g (h_g - Q_g\phi_0) - \nabla l_R(\phi_0) .
 
 Its Gaussian (Q, h) is the linearisation (`concal.consensus.factors.linearise`) where the rest and the prior of the
-period place the item. The factor's table is that of all the rest's examinees, cut as usual,
-with the remainder that gives it the same gradient and, where it can, the same curvature there.
+period place the item. The factor's table is that of all the rest's examinees, cut as usual, with the remainder that
+gives it the same gradient and, where it can, the same curvature there.
 
 Draws of the item move from where all groups have it to where the rest has it, by the linear map that takes the one
 posterior's mean and covariance to the other's.
