@@ -69,7 +69,7 @@ def test_an_excluded_factor_does_not_count_and_is_no_anchor(bank: Bank) -> None:
     assert "v05" not in {data.item_ids[j] for j in data.item}
     history = bank.history().row(-1, named=True)
     assert (history["action"], history["reason"]) == ("exclude v05 in Q2", "leaked")
-    assert bank.acts().row(0) == ("exclude", "v05", "Q2", None, "leaked", False)
+    assert bank.acts().row(0) == ("exclude", "v05", "Q2", None, None, "leaked", False)
     assert bank.show()["acts"] == ["exclude v05 in Q2"]
 
 

@@ -32,16 +32,19 @@ MOVED = ("i03", "i11")
 FLATTER, FLATTER_BY = "i07", -0.92
 
 
-def responses(period: str, seed: int) -> pl.DataFrame:
-    """Group b is weaker by 1; two items are harder for it by 1.2, one has .4 times the slope that all others have."""
+def responses(period: str, seed: int, slopes: float = 0.0) -> pl.DataFrame:
+    """Group b is weaker by 1; two items are harder for it by 1.2, one has .4 times the slope.
+
+    All other slopes are alike, or have an SD of `slopes` in log a.
+    """
     rng, n = np.random.default_rng(seed), 700
-    d = np.random.default_rng(0).normal(0, 0.8, 24)
+    d, z = np.random.default_rng(0).normal(0, 0.8, 24), np.random.default_rng(1).standard_normal(24)
     person, item = (v.ravel() for v in np.indices((n, 24)))
     b = person % 2 == 1
     theta = rng.standard_normal(n) - np.arange(n) % 2
     harder = 1.2 * (b & np.isin(ITEMS["item_id"].to_numpy()[item], MOVED))
     flatter = b & (ITEMS["item_id"].to_numpy()[item] == FLATTER)
-    a = 1.4 * np.exp(FLATTER_BY * flatter)
+    a = 1.4 * np.exp(slopes * z[item] + FLATTER_BY * flatter)
     p = 1 / (1 + np.exp(-a * (theta[person] - d[item] - harder)))
     return pl.DataFrame(
         {
@@ -181,6 +184,8 @@ def test_decisions_are_followed(bank: Bank, tmp_path: Path) -> None:
     copy = Bank(shutil.copytree(bank.path, tmp_path / "bank"))
     copy.exclude("i03", "Q2")
     assert copy.dif().filter(item_id="i03")["n_responses"].to_list() == [350, 350]
+    copy.exclude("i03", "Q1", person_group="b")
+    assert not copy.dif().filter(item_id="i03").height, "one group is left, with nobody to compare it with"
 
 
 def test_command(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from concal.data.check import check_period
 from concal.errors import ConcalError
 from concal.spec import Spec
 
-from .programme import SPEC, fake_calibrator, responses_table, same
+from .programme import SPEC, by_person_group, fake_calibrator, responses_table, same
 
 pytestmark = pytest.mark.property
 
@@ -56,6 +56,7 @@ WRITES = ["add", "combine", "retract", "rereference", "exclude", "split"]
 name = st.sampled_from(NAMES)
 first = st.sampled_from(range(0, ITEMS, 2))
 seed = st.integers(0, 2)
+person_group = st.sampled_from([None, "a", "b"])
 half_life = st.sampled_from([None, 1.0, 2.5])
 changes = st.fixed_dictionaries(
     {},
@@ -83,7 +84,12 @@ def item_table(first: int, extra: int, third: str | None = None) -> pl.DataFrame
 
 
 def responses(period: str, first: int, seed: int, third: str | None = None) -> pl.DataFrame:
+    """With some seeds from two groups of examinees, the second of which does not answer the first item."""
     table = responses_table(period, first, 8, persons=8, seed=seed, items=ITEMS)
+    if seed == 1:
+        second = pl.col("person_id").str.slice(-1).cast(pl.Int32) % 2 == 1
+        table = table.with_columns(person_group=pl.when(second).then(pl.lit("b")).otherwise(pl.lit("a")))
+        table = table.filter(~(second & pl.col("item_id").str.ends_with(f"{first:02d}")))
     if third is None:
         return table
     more = table.filter(pl.col("item_id").str.starts_with("v"))
@@ -192,7 +198,7 @@ class History(RuleBasedStateMachine):
             item_table(first, extra, third_group(spec)),
             responses(name, first, seed, third_group(spec)),
         )
-        bank.add(name, answers, table, spec=spec, seed=seed, **{"calibrator": fake_calibrator, **how})
+        bank.add(name, answers, table, spec=spec, seed=seed, **{"calibrator": by_person_group, **how})
         self.given[name] = table
         self.half_life = change.get("half_life", self.half_life)
 
@@ -242,14 +248,14 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.bank.period_names)
     @rule(data=st.data(), period=name)
     def exclude(self, data: st.DataObject, period: str) -> None:
-        item = data.draw(st.sampled_from(self.answered()))
-        self.attempt(lambda: self.bank.exclude(item, period))
+        item, group = data.draw(st.sampled_from(self.answered())), data.draw(person_group)
+        self.attempt(lambda: self.bank.exclude(item, period, person_group=group))
 
     @precondition(lambda self: any(act.kind == "exclude" for act in self.bank.snapshot.acts))
     @rule(data=st.data())
     def include(self, data: st.DataObject) -> None:
         act = data.draw(st.sampled_from([act for act in self.bank.snapshot.acts if act.kind == "exclude"]))
-        self.attempt(lambda: self.bank.include(act.item, act.periods[0]))
+        self.attempt(lambda: self.bank.include(act.item, act.periods[0], person_group=act.person_group or None))
 
     @precondition(lambda self: self.bank.period_names)
     @rule(data=st.data(), periods=st.lists(name, min_size=1, max_size=2, unique=True), onwards=st.booleans())
@@ -269,8 +275,9 @@ class History(RuleBasedStateMachine):
         """An act and its opposite leave every number as it was."""
         before, item = self.bank.at(self.bank.version), data.draw(st.sampled_from(self.answered()))
         period = data.draw(st.sampled_from(self.bank.period_names))
-        if self.attempt(lambda: self.bank.exclude(item, period)):
-            self.bank.include(item, period)
+        group = data.draw(person_group)
+        if self.attempt(lambda: self.bank.exclude(item, period, person_group=group)):
+            self.bank.include(item, period, person_group=group)
         if self.attempt(lambda: self.bank.split(item, period, new_id="another")):
             self.bank.join("another")
         assert_same(self.bank, before, 1e-12)
@@ -301,7 +308,7 @@ class History(RuleBasedStateMachine):
                     getattr(second, what)("v03", other)
                 else:
                     getattr(second, what)(other)
-            return fake_calibrator(*arguments, **options)
+            return by_person_group(*arguments, **options)
 
         with suppress(ConcalError):
             self.put(self.bank, name, first, 0, seed, change, calibrator=interleaved)
@@ -388,3 +395,27 @@ def test_the_joint_method_too(tmp_path: Path) -> None:
     for either in (bank, fresh):
         either.combine(method="joint")
     assert_same(bank, fresh, 1e-6)
+
+
+def test_acts_of_groups_of_examinees_in_any_order(tmp_path: Path) -> None:
+    """Excluded for a group, split, excluded for all, the period replaced: the bank is that of periods and acts."""
+    machine = History()
+    try:
+        machine.create(formula="A", starts=[0, 2, 4])
+        machine.add("P1", 2, 0, 1, {}, True)
+        machine.add("P2", 4, 0, 1, {}, True)
+        bank = machine.bank
+        bank.exclude("v05", "P1", person_group="b")
+        bank.exclude("e05", "P2", person_group="a")
+        bank.split("v05", ["P1", "P2"])
+        bank.exclude("v05@P1", "P2", person_group="b")
+        bank.exclude("e05", "P2")
+        bank.include("e05", "P2")
+        assert [act.person_group for act in bank.snapshot.acts] == ["b", "a", "", "b"]
+        assert bank.items(["v05@P1"])["n_responses"][0] == 8
+        assert_same(bank, rebuilt(bank, tmp_path / "fresh", machine.given), 1e-9)
+        machine.add("P1", 2, 0, 0, {}, True)
+        assert bank.refresh().items(["v05@P1"])["n_responses"][0] == 8 + 4, "without groups everybody counts"
+        assert_same(bank, rebuilt(bank, tmp_path / "again", machine.given), 1e-9)
+    finally:
+        shutil.rmtree(machine.folder)

@@ -5,8 +5,9 @@ import pytest
 from programme import MODELS
 
 from concal import metric
-from concal.calibration.fit.by_group import group_evidence
+from concal.calibration.fit.by_group import TABLE_BINS, group_evidence
 from concal.calibration.fit.predict import predict_responses
+from concal.calibration.tables import table_of_responses
 from concal.response import make_model
 
 
@@ -38,6 +39,23 @@ def test_factors_are_gradient_and_information_in_slope_and_intercept(model):
         np.testing.assert_allclose(got.Q[0, g], K.T @ Q @ K, rtol=1e-6, atol=1e-8)
         phi = metric.phi_of(xi[0])
         np.testing.assert_allclose(got.h[0, g] - got.Q[0, g] @ phi, K.T @ l, atol=0.05)
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[m[0] for m in MODELS])
+def test_tables_are_those_of_the_groups_own_responses(model):
+    model, rng = make_model(*model), np.random.default_rng(2)
+    xi = np.array(model.prior.mean) + np.zeros((2, 1))
+    item, group = np.repeat([0, 1], 60), rng.integers(0, 2, 120)
+    mean, sd = rng.normal(size=120), rng.uniform(0.3, 0.5, 120)
+    score = model.simulate(mean, xi[item], rng)
+    got = group_evidence(model, xi, item, score, mean, sd, group, 2).table
+    for g in range(2):
+        own = group == g
+        encoded = model.encode_score(score[own])
+        expected = table_of_responses(model, 2, item[own], encoded, mean[own], sd[own], TABLE_BINS)
+        for found, values in zip(got, expected, strict=True):
+            np.testing.assert_array_equal(found[:, g], values)
+    np.testing.assert_array_equal(got.cell_count.sum(axis=(1, 2, 3)), [60, 60])
 
 
 def marginal(model, xi, y, mean, sd):

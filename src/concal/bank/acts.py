@@ -1,12 +1,13 @@
 """What people decided about single items, and what that means for each period.
 
-*Exclude*: in one period the item's responses do not count. *Split*: in some periods, perhaps also in all later ones,
-the item goes under an id of its own. Both are data of the version. An act that names a period the bank does not have
-rests: it does nothing until a period of that name is there (`Acts.idle`).
+*Exclude*: in one period the item's responses do not count, or those of one group of examinees. *Split*: in some
+periods, perhaps also in all later ones, the item goes under an id of its own. Both are data of the version. An act that
+names a period the bank does not have rests: it does nothing until a period of that name is there (`Acts.idle`).
 
 Splits are applied in the order they were made, each to the id the item had by then. In a period whose own data already
 have the new id nothing is renamed: the data say which item is which. Exclusions name the item as the period's data do,
-so they hold whatever is split or joined.
+so they hold whatever is split or joined. One of a group of examinees does nothing where no such group answered the
+item; where exclusions leave no group, the item does not count at all.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from concal.bank.store.manifest import Act
+
+Answered = Mapping[str, Mapping[str, int]]
+"""Item -> group of examinees -> responses."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +30,13 @@ class Adjustment:
     renamed : dict of stored id -> id in the bank
     excluded : frozenset of str
         Stored ids of the items that do not count.
+    left_out : dict of stored id -> dict of group of examinees -> responses
+        Whose responses to an item that counts do not, and how many they are.
     """
 
     renamed: Mapping[str, str] = field(default_factory=dict)
     excluded: frozenset[str] = frozenset()
+    left_out: Answered = field(default_factory=dict)
 
     def known_as(self, item: str) -> str:
         """The bank's id of an item of the period."""
@@ -45,10 +52,12 @@ class Adjustment:
     @property
     def key(self) -> tuple[object, ...]:
         """Plain data: equal adjustments, equal key."""
-        return (sorted(self.renamed.items()), sorted(self.excluded))
+        left_out = sorted((item, sorted(groups)) for item, groups in self.left_out.items())
+        return (sorted(self.renamed.items()), sorted(self.excluded), left_out)
 
 
 NOTHING = Adjustment()
+NOBODY: Answered = {}
 _NEXT = ""  # no period of a bank has this name
 
 
@@ -78,8 +87,12 @@ class Acts:
         """Whether any act speaks of a period."""
         return any(self.covers(act, period) for act in self.acts)
 
-    def adjustment(self, period: str, item_ids: Iterable[str]) -> Adjustment:
-        """What they do to a period with these items."""
+    def concern_groups(self, period: str) -> bool:
+        """Whether any act speaks of a group of examinees of a period."""
+        return any(act.person_group and self.covers(act, period) for act in self.acts)
+
+    def adjustment(self, period: str, item_ids: Iterable[str], answered: Answered = NOBODY) -> Adjustment:
+        """What they do to a period with these items, `answered` by groups of examinees where it has some."""
         stored = set(item_ids)
         now = {item: item for item in stored}  # id in the bank -> stored id
         excluded = set()
@@ -87,10 +100,24 @@ class Acts:
             if not self.covers(act, period):
                 continue
             if act.kind == "exclude":
-                excluded |= {act.item} & stored
+                if not act.person_group:
+                    excluded |= {act.item} & stored
             elif act.item in now and act.new_id not in now:
                 now[act.new_id] = now.pop(act.item)
-        return Adjustment({old: new for new, old in now.items() if new != old}, frozenset(excluded))
+        left_out = self._left_out(period, answered)
+        excluded |= {item for item, groups in left_out.items() if len(groups) == len(answered[item])}
+        renamed = {old: new for new, old in now.items() if new != old}
+        left_out = {item: groups for item, groups in left_out.items() if item not in excluded}
+        return Adjustment(renamed, frozenset(excluded), left_out)
+
+    def _left_out(self, period: str, answered: Answered) -> dict[str, dict[str, int]]:
+        """Groups of examinees excluded from items, of those that answered them."""
+        found: dict[str, dict[str, int]] = {}
+        for act in self.acts:
+            n = answered.get(act.item, {}).get(act.person_group, 0) if self.covers(act, period) else 0
+            if n:
+                found.setdefault(act.item, {})[act.person_group] = n
+        return found
 
     def meanings(self, period: str | None) -> dict[str, str]:
         """Items of the bank that ids mean in a period, or in one that would come next (None), where they are others.
@@ -110,6 +137,7 @@ class Acts:
 def in_words(act: Act) -> str:
     """An act as the history tells it."""
     if act.kind == "exclude":
-        return f"exclude {act.item} in {', '.join(act.periods)}"
+        whose = f" for {act.person_group}" if act.person_group else ""
+        return f"exclude {act.item} in {', '.join(act.periods)}{whose}"
     where = f"from {act.periods[0]} on" if act.onwards else f"in {', '.join(act.periods)}"
     return f"split {act.item} {where} as {act.new_id}"

@@ -344,16 +344,42 @@ class Bank(Version):
 
     # acts on single items
 
-    def exclude(self, item: str, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
+    def exclude(
+        self,
+        item: str,
+        period: str,
+        *,
+        person_group: str | None = None,
+        reason: str = "",
+        progress: Progress | None = None,
+    ) -> Update:
         """What a period says about an item does not count from this version on; `include` undoes it.
 
         The item is no anchor of that period either, so its link follows. Refused for an item's last period.
-        """
-        return self._moved(decide.exclude(self._store, item, period, reason=reason, progress=progress))
 
-    def include(self, item: str, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
-        """Let a period's factor of an item count again: the opposite of `exclude`."""
-        return self._moved(decide.include(self._store, item, period, reason=reason, progress=progress))
+        Parameters
+        ----------
+        person_group
+            Only this group of examinees does not count: the item is what the period's other groups say, and stays an
+            anchor. See `docs/guides/dif.md`.
+        reason, progress
+            As in `add`.
+        """
+        done = decide.exclude(self._store, item, period, person_group=person_group, reason=reason, progress=progress)
+        return self._moved(done)
+
+    def include(
+        self,
+        item: str,
+        period: str,
+        *,
+        person_group: str | None = None,
+        reason: str = "",
+        progress: Progress | None = None,
+    ) -> Update:
+        """Let a period's factor of an item count again, or one group of examinees in it: the opposite of `exclude`."""
+        done = decide.include(self._store, item, period, person_group=person_group, reason=reason, progress=progress)
+        return self._moved(done)
 
     def split(
         self,

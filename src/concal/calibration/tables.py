@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.layout import GroupLayout
+from concal.response import ResponseModel
 from concal.response.registry import kernels
 
 Array = npt.NDArray[np.float64]
@@ -89,13 +90,18 @@ def _item_blocks(g: GroupLayout) -> list[tuple[int, int]]:
 
 def _table_of(g: GroupLayout, items: slice, xi: Array, theta_mean: Array, theta_sd: Array, bins: int) -> ResponseTable:
     """Tables of some items."""
-    n = items.stop - items.start
-    start = g.item_start[items.start : items.stop + 1]
-    score = g.item_score[start[0] : start[-1]].astype(np.float64)
+    score = g.item_score[g.item_start[items.start] : g.item_start[items.stop]].astype(np.float64)
     item, mean, sd = told_by_others(g, xi, theta_mean, theta_sd, items)
-    place = item * bins + by_ability(item, mean, np.minimum(np.diff(start), bins))
+    return table_of_responses(g.model, items.stop - items.start, item, score, mean, sd, bins)
+
+
+def table_of_responses(
+    model: ResponseModel, n: int, item: npt.NDArray[np.intp], score: Array, mean: Array, sd: Array, bins: int = BINS
+) -> ResponseTable:
+    """Tables of n items from responses: item, encoded score, mean and SD of the ability without the response."""
+    place = item * bins + by_ability(item, mean, np.minimum(np.bincount(item, minlength=n), bins))
     centre, spread = bin_moments(place, n * bins, mean, sd)
-    cell_score, cell_count = _cells(g, place, score, n * bins)
+    cell_score, cell_count = _cells(model, place, score, n * bins)
     return ResponseTable(
         centre.reshape(n, bins), spread.reshape(n, bins), cell_score.reshape(n, bins, -1),
         cell_count.reshape(n, bins, -1),
@@ -149,10 +155,10 @@ def without_own(g: GroupLayout, xi: Array, score: Array, mean: Array, sd: Array)
     return left * (mean / v - w * mean - slope), np.sqrt(left)
 
 
-def _cells(g: GroupLayout, place: npt.NDArray[np.intp], score: Array, n: int) -> tuple[Array, Array]:
+def _cells(model: ResponseModel, place: npt.NDArray[np.intp], score: Array, n: int) -> tuple[Array, Array]:
     """Scores and counts of every bin's cells, (bins in all, cells): the atoms, then the classes in between."""
-    atoms = g.model.encode_score(np.array(g.model.atoms)).astype(np.float32).astype(np.float64)
-    width = atoms.size + g.model.levels
+    atoms = model.encode_score(np.array(model.atoms)).astype(np.float32).astype(np.float64)
+    width = atoms.size + model.levels
     cell_score, cell_count = np.zeros((n, width)), np.zeros((n, width))
     cell_score[:, : atoms.size] = atoms
     inside = np.ones(score.size, dtype=bool)
@@ -160,13 +166,13 @@ def _cells(g: GroupLayout, place: npt.NDArray[np.intp], score: Array, n: int) ->
         here = score == atom
         cell_count[:, k] = _total(place[here], n)
         inside &= ~here
-    if g.model.levels and inside.any():
+    if model.levels and inside.any():
         where, value = place[inside], score[inside]
         size = _total(where, n)[where]
-        level = (_rank(where, value) * np.minimum(size, g.model.levels) // size).astype(np.intp)
-        cell = where * g.model.levels + level
-        count = _total(cell, n * g.model.levels)
-        total = _total(cell, n * g.model.levels, value) / np.maximum(count, 1.0)
+        level = (_rank(where, value) * np.minimum(size, model.levels) // size).astype(np.intp)
+        cell = where * model.levels + level
+        count = _total(cell, n * model.levels)
+        total = _total(cell, n * model.levels, value) / np.maximum(count, 1.0)
         cell_count[:, atoms.size :] = count.reshape(n, -1)
         cell_score[:, atoms.size :] = total.reshape(n, -1)
     return cell_score, cell_count

@@ -27,11 +27,17 @@ def exclude(
     bank: BankArgument,
     item: ItemArgument,
     period: PeriodArgument,
+    person_group: Annotated[
+        str | None,
+        typer.Option("--person-group", metavar="GROUP", help="Only this group of examinees (concal dif)."),
+    ] = None,
     undo: UndoOption = False,
     reason: ReasonOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Let what one period says about an item not count: neither for the item nor for the period's link.
+
+    With --person-group the responses of one group of examinees do not count; the item is what the others say.
 
     Example: concal exclude bank item-17 2026Q3 --reason "leaked"
     """
@@ -40,7 +46,7 @@ def exclude(
     opened = Bank(bank)
     with shown_progress(not as_json, resumes=False) as report:
         act = opened.include if undo else opened.exclude
-        done = act(item, period, reason=reason, progress=report)
+        done = act(item, period, person_group=person_group, reason=reason, progress=report)
     tell(done, as_json)
 
 

@@ -114,8 +114,8 @@ def dif(
 
     Groups are the column person_group of the responses; their ability distributions may differ. Score size and score
     shift are the root-mean-square and the mean change of the expected score (0 to 1) over the group's examinees, the
-    largest size first; q is the false discovery rate at which the item is found. `concal exclude` and `concal split`
-    act on items for all examinees; an item that differs for a group is made two, by item_id.
+    largest size first; q is the false discovery rate at which the item is found. `concal exclude
+    --person-group` lets the group's responses to an item not count.
 
     Example: concal dif bank
     """

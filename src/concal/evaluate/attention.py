@@ -94,11 +94,12 @@ def drifted(drift: pl.DataFrame) -> pl.DataFrame:
 def _resting(acts: pl.DataFrame | None) -> Iterator[Notice]:
     """Acts that name periods the bank does not have."""
     for row in acts.filter(pl.col("idle")).iter_rows(named=True) if acts is not None else ():
+        whose = f" for {row['person_group']}" if row["person_group"] else ""
         yield Notice(
             "doubt",
             "drift",
-            f"{row['act']} of {row['item_id']!r} in {row['periods']} rests, because the bank has no such period; it "
-            f"holds again when one comes (`concal {row['act']} --undo` forgets it)",
+            f"{row['act']} of {row['item_id']!r} in {row['periods']}{whose} rests, because the bank has no such "
+            f"period; it holds again when one comes (`concal {row['act']} --undo` forgets it)",
         )
 
 

@@ -9,8 +9,9 @@ from concal import metric
 from concal.calibration.workers import Workers
 from concal.consensus.analytic.forms import unite_forms
 from concal.consensus.analytic.totals import sum_periods
+from concal.consensus.factors.linearise import cubature
 from concal.consensus.joint.arrange import MOST_BINS, arrange, faded, group_layout
-from concal.consensus.joint.relocate import cubature, relocate
+from concal.consensus.joint.relocate import relocate
 from concal.response import make_model
 
 LINKS = [(1.0, 0.0), (1.15, 0.25)]
@@ -22,10 +23,10 @@ def test_cubature_points_have_the_moments():
         root = rng.normal(size=(4, p, p))
         covariance, mean = root @ root.transpose(0, 2, 1) + 0.1 * np.eye(p), rng.normal(size=(4, p))
         points = cubature(mean, covariance)
-        assert points.shape == (4, 2 * p, p)
-        np.testing.assert_allclose(points.mean(axis=1), mean, atol=1e-12)
-        z = points - mean[:, None]
-        np.testing.assert_allclose(np.einsum("jka,jkb->jab", z, z) / (2 * p), covariance, rtol=1e-9, atol=1e-12)
+        assert points.shape == (2 * p, 4, p)
+        np.testing.assert_allclose(points.mean(axis=0), mean, atol=1e-12)
+        z = points - mean
+        np.testing.assert_allclose(np.einsum("kja,kjb->jab", z, z) / (2 * p), covariance, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(("name", "categories"), [("2pl", None), ("grm", 4), ("ordered_beta", None)])
@@ -39,7 +40,7 @@ def test_linearisation_is_least_squares_of_gradients(name, categories):
     link = np.array([[np.log(A), B] for A, B in LINKS])
     Q, h, _ = relocate(model, arranged(factors), mean[None], covariance[None], link, Workers(1))
     for m, (A, B) in enumerate(LINKS):
-        points = metric.move_items(cubature(mean[None], covariance[None])[0], 1.0 / A, -B / A)
+        points = metric.move_items(cubature(mean[None], covariance[None])[:, 0], 1.0 / A, -B / A)
         phi, step = metric.phi_of(points), 2e-3
 
         def value(phi, m=m):

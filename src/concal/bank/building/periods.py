@@ -12,12 +12,14 @@ import polars as pl
 
 from concal.bank.acts import NOTHING, Acts, Adjustment
 from concal.bank.building.adjust import (
+    Rests,
     adjust_calibration,
     adjust_data,
     adjust_factors,
     adjust_fit,
     adjust_ids,
     adjust_table,
+    rests_of,
 )
 from concal.bank.store.codec import decode_model
 from concal.bank.store.files import sha256
@@ -25,7 +27,7 @@ from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import PeriodEntry, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_ability_groups, read_calibration, read_draws, read_item_draws
-from concal.bank.tables.fit import read_fit
+from concal.bank.tables.fit import read_fit, responses_by_group
 from concal.bank.tables.responses import read_period_data
 from concal.bank.tables.results import read_factors, read_link
 from concal.calibration.fit.period_fit import PeriodFit
@@ -33,6 +35,7 @@ from concal.calibration.result import Calibration
 from concal.consensus.combine import place
 from concal.consensus.drift.dif import GroupsOfPeriod
 from concal.consensus.factors.period import PeriodFactors, Placed
+from concal.consensus.factors.without_groups import moved_draws, moved_item
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
 from concal.linking.anchors import Source, period_source
@@ -93,22 +96,41 @@ class Periods:
         """What the acts do to a period; its items are looked up only if one may concern it."""
         if not self.acts.concern(period):
             return NOTHING
-        return self.acts.adjustment(period, self.reader(period).frame("answered", ["item_id"])["item_id"].to_list())
+        reader = self.reader(period)
+        answered = responses_by_group(reader) if self.acts.concern_groups(period) else {}
+        return self.acts.adjustment(period, reader.frame("answered", ["item_id"])["item_id"].to_list(), answered)
+
+    def _rests(self, period: str, by: Adjustment) -> Rests:
+        """What other groups of examinees say, where acts leave some out."""
+        if not by.left_out:
+            return {}
+        return rests_of(self._stored_calibration(period, draws=False), self._stored_factors(period), by)
+
+    def _stored_calibration(self, period: str, *, draws: bool) -> Calibration:
+        known = period in self.memory and not draws
+        return self.memory[period][0] if known else read_calibration(self.reader(period), draws=draws)
+
+    def _stored_factors(self, period: str) -> PeriodFactors:
+        return self.memory[period][1] if period in self.memory else read_factors(self.reader(period))
 
     def calibration(self, period: str, *, draws: bool = True) -> Calibration:
         """What it found; without `draws` of its items, views of one zero stand in their place."""
-        known = period in self.memory and not draws
-        found = self.memory[period][0] if known else read_calibration(self.reader(period), draws=draws)
-        return adjust_calibration(found, self.adjustment(period))
+        by, found = self.adjustment(period), self._stored_calibration(period, draws=draws)
+        rests = self._rests(period, by)
+        if draws and rests:
+            moved = {n: replace(found.groups[n], xi=moved_draws(found.groups[n].xi, rest)) for n, rest in rests.items()}
+            found = replace(found, groups={**found.groups, **moved})
+        return adjust_calibration(found, by, rests)
 
     def source(self, period: str) -> Source:
         """As linking sees it: draws are read when a link asks for them."""
-        return stored_source(self.reader(period), self.calibration(period, draws=False))
+        rests = self._rests(period, self.adjustment(period))
+        return stored_source(self.reader(period), self.calibration(period, draws=False), rests)
 
     def factors(self, period: str) -> PeriodFactors:
         """What its responses said."""
-        found = self.memory[period][1] if period in self.memory else read_factors(self.reader(period))
-        return adjust_factors(found, self.adjustment(period))
+        by = self.adjustment(period)
+        return adjust_factors(self._stored_factors(period), by, self._rests(period, by))
 
     def fit(self, period: str) -> PeriodFit | None:
         """Whether its items fit; None where it came without responses."""
@@ -178,6 +200,8 @@ class Periods:
         adjustment = self.adjustment(period)
         stored = {adjustment.stored(item): item for item in ids}
         found = read_item_draws(self.reader(period), [item for item in stored if item is not None])
+        for rest in self._rests(period, adjustment).values():
+            found |= {item: moved_item(found[item], rest, item) for item in rest.item_ids if item in found}
         return {str(stored[item]): draws for item, draws in found.items()}
 
     def content_key(self, period: str) -> str:
@@ -188,10 +212,15 @@ class Periods:
         return hash_of(content) if adjustment == NOTHING else hash_of(content, adjustment.key)
 
 
-def stored_source(reader: FolderReader, calibration: Calibration) -> Source:
-    """A calibration without draws, as linking sees it: they are read group by group."""
+def stored_source(reader: FolderReader, calibration: Calibration, rests: Rests | None = None) -> Source:
+    """A calibration without draws, as linking sees it: they are read group by group, and moved as `rests` say."""
     content = reader.json("calibration")
-    return period_source(calibration, lambda group: read_draws(reader, "draws", content, group))
+
+    def draws(group: str) -> npt.NDArray[np.float32]:
+        found = read_draws(reader, "draws", content, group)
+        return moved_draws(found, rests[group]) if rests and group in rests else found
+
+    return period_source(calibration, draws)
 
 
 def hash_of(*parts: Any) -> str:

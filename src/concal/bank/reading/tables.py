@@ -89,7 +89,7 @@ class Tables(Contents):
         return self.link(period).anchors
 
     def acts(self) -> pl.DataFrame:
-        """What was decided about single items, oldest first: kind, item, periods, new_id, reason, idle."""
+        """What was decided about single items, oldest first, one row per act."""
         return act_table(Acts(self._snapshot.acts, self.period_names))
 
     def history(self) -> pl.DataFrame:

@@ -18,9 +18,9 @@ from concal.bank.store.files import sha256
 from concal.errors import BankError
 from concal.names import safe_name_problem
 
-FORMAT = 5
+FORMAT = 6
 """Version of the store's layout that this concal writes."""
-OLDEST = 5
+OLDEST = 6
 """Oldest layout that this concal reads."""
 LARGEST_MANIFEST = 1 << 26
 """Bytes; a larger file is not a manifest."""
@@ -85,6 +85,7 @@ class Act(_Part):
     periods: tuple[Name, ...] = Field(min_length=1)
     onwards: bool = Field(default=False, description="Also every period after the first of these that is present.")
     new_id: str = Field(default="", description="Split: what the item is called in these periods.")
+    person_group: str = Field(default="", description="Exclude: whose responses do not count. Empty: everybody's.")
     reason: str = ""
 
 

@@ -43,6 +43,16 @@ def read_fit(reader: FolderReader) -> PeriodFit | None:
     return PeriodFit(items, bins, pairs, int(reader.json("fit")["n_pairs"]), groups)
 
 
+def responses_by_group(reader: FolderReader) -> dict[str, dict[str, int]]:
+    """Item -> group of examinees -> responses; empty where the period has one group or came without responses."""
+    if "fit_groups" not in reader:
+        return {}
+    found: dict[str, dict[str, int]] = {}
+    for item, group, n in reader.frame("fit_groups", ["item_id", "person_group", "n_responses"]).iter_rows():
+        found.setdefault(item, {})[group] = n
+    return found
+
+
 def item_fit_table(fits: Mapping[str, PeriodFit], fdr: float) -> pl.DataFrame:
     """Every item and period, those flagged at this false discovery rate first, by size."""
     frames = [fit.items.with_columns(pl.lit(period).alias("period")) for period, fit in fits.items()]

@@ -189,6 +189,7 @@ def act_table(acts: Acts) -> pl.DataFrame:
             "act": act.kind,
             "item_id": act.item,
             "periods": ", ".join(act.periods) + (" and later" if act.onwards else ""),
+            "person_group": act.person_group or None,
             "new_id": act.new_id or None,
             "reason": act.reason,
             "idle": acts.idle(act),
@@ -196,8 +197,8 @@ def act_table(acts: Acts) -> pl.DataFrame:
         for act in acts.acts
     ]
     schema = {
-        "act": pl.String, "item_id": pl.String, "periods": pl.String, "new_id": pl.String, "reason": pl.String,
-        "idle": pl.Boolean,
+        "act": pl.String, "item_id": pl.String, "periods": pl.String, "person_group": pl.String,
+        "new_id": pl.String, "reason": pl.String, "idle": pl.Boolean,
     }  # fmt: skip
     return pl.DataFrame(rows, schema=schema)
 

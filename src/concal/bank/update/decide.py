@@ -12,13 +12,16 @@ from concal.bank.building.progress import Progress, Update
 from concal.bank.store.manifest import Act, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
+from concal.bank.tables.fit import responses_by_group
 from concal.bank.update.change import known_period, update
 from concal.errors import BankError, first_few
 from concal.spec import Spec
 
 
-def exclude(store: Store, item: str, period: str, *, reason: str, progress: Progress | None) -> Update:
-    """What the period says about an item does not count; see `Bank.exclude`."""
+def exclude(
+    store: Store, item: str, period: str, *, person_group: str | None, reason: str, progress: Progress | None
+) -> Update:
+    """What the period says about an item does not count, or one group of examinees in it; see `Bank.exclude`."""
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
         periods = Periods.of(store, head)
@@ -28,26 +31,34 @@ def exclude(store: Store, item: str, period: str, *, reason: str, progress: Prog
             raise BankError(
                 f"item {item!r} is excluded in period {period!r} already; `concal exclude --undo` lets it count again"
             )
-        act = Act(kind="exclude", item=stored, periods=(period,), reason=reason)
-        return _changed(store, head, spec, (*head.acts, act), f"exclude {item} in {period}", item)
+        if person_group is not None:
+            _refuse_group(periods, item, stored, period, person_group)
+        act = Act(kind="exclude", item=stored, periods=(period,), person_group=person_group or "", reason=reason)
+        said = in_words(act.model_copy(update={"item": item}))
+        return _changed(store, head, spec, (*head.acts, act), said, item)
 
     return update(store, contribute, period, reason, progress)
 
 
-def include(store: Store, item: str, period: str, *, reason: str, progress: Progress | None) -> Update:
+def include(
+    store: Store, item: str, period: str, *, person_group: str | None, reason: str, progress: Progress | None
+) -> Update:
     """Undo an exclusion; see `Bank.include`."""
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
         names = {item}
         if period in head.periods:
             names = {Periods.of(store, head).adjustment(period).stored(item) or item}
-        left = tuple(a for a in head.acts if not (a.kind == "exclude" and a.item in names and a.periods == (period,)))
-        if left == head.acts:
-            there = [f"{a.item} in {a.periods[0]}" for a in head.acts if a.kind == "exclude"]
+        whose = f" for {person_group}" if person_group else ""
+        asked = ("exclude", (period,), person_group or "")
+        undone = [a for a in head.acts if a.item in names and (a.kind, a.periods, a.person_group) == asked]
+        if not undone:
+            there = [in_words(a).removeprefix("exclude ") for a in head.acts if a.kind == "exclude"]
             raise BankError(
-                f"item {item!r} is not excluded in period {period!r}; excluded are: {first_few(there) or 'none'}"
+                f"item {item!r} is not excluded in period {period!r}{whose}; excluded are: {first_few(there) or 'none'}"
             )
-        return Change(f"include {item} in {period}", spec, head.periods, left)
+        left = tuple(a for a in head.acts if a not in undone)
+        return Change(f"include {item} in {period}{whose}", spec, head.periods, left)
 
     return update(store, contribute, period, reason, progress)
 
@@ -119,6 +130,32 @@ def _answered_as(periods: Periods, item: str, period: str) -> str:
     if not seen:
         raise BankError(f"there is no item {item!r} in any period; `concal items BANK` lists all")
     raise BankError(f"item {item!r} was not answered in period {period!r}; it was in {first_few(seen)}")
+
+
+def _refuse_group(periods: Periods, item: str, stored: str, period: str, person_group: str) -> None:
+    """A group of examinees that cannot be left out of an item, and why."""
+    answered = responses_by_group(periods.reader(period))
+    if not answered:
+        raise BankError(
+            f"period {period!r} has no groups of examinees (column person_group of its responses); exclude the item "
+            "for everybody, or add the period again with its groups (concal add --replace)"
+        )
+    there, out = answered.get(stored, {}), periods.adjustment(period).left_out.get(stored, {})
+    if person_group in out:
+        raise BankError(
+            f"item {item!r} is excluded in period {period!r} for {person_group!r} already; "
+            "`concal exclude --undo --person-group` lets it count again"
+        )
+    if person_group not in there:
+        raise BankError(
+            f"group {person_group!r} gave no response to item {item!r} in period {period!r}; those who did: "
+            f"{first_few(sorted(there)) or 'nobody'}"
+        )
+    if set(there) - set(out) == {person_group}:
+        raise BankError(
+            f"only {person_group!r} is left of those who answered item {item!r} in period {period!r}; to let none of "
+            "them count, exclude the item there without a group"
+        )
 
 
 def _refuse_id(periods: Periods, head: Snapshot, new_id: str) -> None:

@@ -38,8 +38,9 @@ class PeriodFit:
     n_pairs : int
         Pairs that were tested.
     groups : polars DataFrame
-        item_id, group, dimension, person_group, n_responses, Q, h: what each group of examinees says about an item
-        (`concal.calibration.fit.by_group`), matrices row by row; without columns where there is one group.
+        item_id, group, dimension, person_group, n_responses, Q, h and the response table bin_mean, bin_sd, cell_score,
+        cell_count: what each group of examinees says about an item (`concal.calibration.fit.by_group`), arrays row by
+        row; without columns where there is one group.
     """
 
     items: pl.DataFrame
@@ -128,7 +129,8 @@ def _group_frame(group: GroupData, said: GroupEvidence, names: tuple[str, ...]) 
     """Items that a group of examinees answered, item by item."""
     item, who = np.nonzero(said.n)
     n = item.size
-    lists = pl.List(pl.Float64)
+    lists, short = pl.List(pl.Float64), pl.List(pl.Float32)  # the kernels read tables in single precision
+    tables = said.table._asdict().items()
     return pl.DataFrame(
         {
             "item_id": pl.Series(group.item_ids, dtype=pl.String).gather(item),
@@ -138,6 +140,7 @@ def _group_frame(group: GroupData, said: GroupEvidence, names: tuple[str, ...]) 
             "n_responses": said.n[item, who],
             "Q": pl.Series(said.Q[item, who].reshape(n, -1).tolist(), dtype=lists),
             "h": pl.Series(said.h[item, who].tolist(), dtype=lists),
+            **{name: pl.Series(values[item, who].reshape(n, -1).tolist(), dtype=short) for name, values in tables},
         }
     )
 

@@ -110,10 +110,11 @@ ACTS = View(
         "act": Column(TEXT, "exclude or split"),
         "item_id": ITEM,
         "periods": Column(TEXT, "in which it holds"),
+        "person_group": Column(TEXT, "examinees whose responses do not count; empty: all", "examinee group"),
         "new_id": Column(TEXT, "id of the item that was split off", "new id"),
         "reason": Column(TEXT, "why, as given"),
         "idle": Column(FLAG, "whether the bank has none of the periods, so that it does nothing"),
     },
-    ("act", "item_id", "periods", "new_id", "reason", "idle"),
+    ("act", "item_id", "periods", "person_group", "new_id", "reason", "idle"),
     keys=("act", "item_id"),
 )

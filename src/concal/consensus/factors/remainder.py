@@ -22,6 +22,7 @@ from concal import metric
 from concal.calibration import kernels
 from concal.calibration.kernels import LANES
 from concal.calibration.result import GroupDraws
+from concal.calibration.tables import ResponseTable
 from concal.consensus.gaussian import inverse, raise_eigenvalues, symmetric, times
 from concal.response import ResponseModel
 
@@ -72,8 +73,12 @@ def group_tables(group: GroupDraws) -> Tables:
     assert group.bin_sd is not None
     assert group.cell_score is not None
     assert group.cell_count is not None
-    values = (group.bin_mean, group.bin_sd, group.cell_score, group.cell_count)
-    return used_bins(group.cell_count), *(v.astype(np.float32) for v in values)
+    return kernel_tables(ResponseTable(group.bin_mean, group.bin_sd, group.cell_score, group.cell_count))
+
+
+def kernel_tables(table: ResponseTable) -> Tables:
+    """Tables of items (items, bins, ...) as the kernels read them."""
+    return used_bins(table.cell_count), *(v.astype(np.float32) for v in table)
 
 
 def used_bins(cell_count: Array) -> npt.NDArray[np.int32]:

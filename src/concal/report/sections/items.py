@@ -100,7 +100,8 @@ def flags(view: View) -> dict[str, tuple[str, ...]]:
     for act in view.acts.filter(~pl.col("idle")).iter_rows(named=True):
         why = f": {act['reason']}" if act["reason"] else ""
         if act["act"] == "exclude":
-            found.setdefault(act["item_id"], []).append(f"excluded in {act['periods']}{why}")
+            whose = f" for {act['person_group']}" if act["person_group"] else ""
+            found.setdefault(act["item_id"], []).append(f"excluded in {act['periods']}{whose}{why}")
         else:
             found.setdefault(act["item_id"], []).append(f"{act['new_id']} in {act['periods']}{why}")
             found.setdefault(act["new_id"], []).append(f"split from {act['item_id']}{why}")
