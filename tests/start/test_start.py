@@ -79,6 +79,21 @@ def test_wide_tables_by_what_they_hold(tmp_path):
     assert run("check", folder / "bank.toml", "Q1", path, "--items", folder / "items.csv", "--wide") == 0
 
 
+def test_columns_unlike_the_others_of_a_wide_table_are_told(tmp_path):
+    """Semesters and attempts are numbers too."""
+    path, rng = tmp_path / "wide.csv", np.random.default_rng(2)
+    wide = pl.DataFrame(rng.integers(0, 2, (60, 8)), schema=[f"q{k}" for k in range(8)])
+    wide = wide.insert_column(0, pl.Series("id", [f"s{k}" for k in range(60)]))
+    wide.write_csv(path)
+    assert look_at_files(path).odd == ()
+    more = {"semester": rng.integers(1, 15, 60), "attempt": rng.integers(0, 4, 60)}
+    wide.with_columns(**{name: pl.Series(values) for name, values in more.items()}).write_csv(path)
+    assert (
+        "2 of 10 columns have scores unlike the others: 'attempt', 'semester'; where they are no items, start again "
+        "without them"
+    ) in look_at_files(path).odd
+
+
 def test_row_names_are_the_examinees_of_a_wide_table(tmp_path):
     path = tmp_path / "wide.csv"
     wide = long_table().pivot(on="item_id", index="person_id", values="score")

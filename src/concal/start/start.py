@@ -20,6 +20,7 @@ from concal.start.features import describe_features, from_responses, match_items
 from concal.start.scores import describe_items, kind_of, recoded, settle_kinds
 from concal.start.write import GroupDraft, draft_spec
 
+ALIKE = 0.7  # share of a wide table's columns from which those with other scores may be no items
 FEW = 5  # responses below which an item is listed
 ABOUT_SCORES = ("categories", "max_score")
 """Columns of an item table that say what its scores are."""
@@ -108,6 +109,7 @@ def look_at_files(
     features = describe_features(grouped, ("item_id", "group", *ABOUT_SCORES))
     data, notes = _data_section(columns, answers, options)
     _list_oddities(answers, scored, odd)
+    odd += _unlike(scored) if columns.wide else []
     odd += _periods(table, columns)
     changed = recoded(answers.rows, scored)
     if changed is not None:
@@ -294,6 +296,20 @@ def _list_oddities(answers: Answers, scored: pl.DataFrame, odd: list[str]) -> No
         odd.append(
             f"scores of {counted(part.height, 'item')} are taken as out of {scale[0]:g}: {some(part['item_id'])}"
         )
+
+
+def _unlike(scored: pl.DataFrame) -> list[str]:
+    """Columns of a wide table whose scores are of another kind than nearly all others': semester, number right."""
+    kind = pl.struct("kind", "categories", "scale")
+    alike = scored.with_columns(pl.len().over(kind).alias("alike"))
+    unlike = alike.filter(pl.col("alike") < pl.col("alike").max())["item_id"].sort()
+    if not 0 < unlike.len() <= (1.0 - ALIKE) * scored.height:
+        return []
+    verb = "has" if unlike.len() == 1 else "have"
+    return [
+        f"{unlike.len()} of {counted(scored.height, 'column')} {verb} scores unlike the others: {some(unlike)}; where "
+        "they are no items, start again without them"
+    ]
 
 
 def _head(responses: Path, answers: Answers, columns: Columns, changed: bool) -> list[str]:
