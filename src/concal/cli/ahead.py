@@ -1,9 +1,10 @@
 """Compile on a second core what a first run will need later, while the run itself compiles what it needs now.
 
 The first calibration on a machine compiles for half a minute on one core. Half of it is not needed at once: the moves
-of Sigma and R begin after some warm-up, diagnostics with the first look at convergence; response tables, the link and
-the consensus come after the calibration. A second process compiles these meanwhile and leaves the machine code in the
-kernel cache, where the run finds it. Should the run come first, it compiles itself.
+of Sigma and R begin after some warm-up, diagnostics with the first look at convergence; response tables and the
+consensus come after the calibration, the link with the second period. A second process compiles these meanwhile, in
+this order, and leaves the machine code in the kernel cache, where the run finds it. Should the run come first, it
+compiles itself.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ def compile_later_kernels(models: list[ResponseModel]) -> None:
     _carry()
     _moments_and_diagnostics()
     for model in models:
-        _link(model)
-    for model in models:
         _consensus(model)
+    for exact in (False, True):  # hardly a link needs the second
+        for model in models:
+            _link(model, exact=exact)
 
 
 def _log_likelihoods(model: ResponseModel) -> None:
@@ -89,15 +91,14 @@ def _moments_and_diagnostics() -> None:
     diagnose(np.zeros((2, 4, 1)), threads=1)
 
 
-def _link(model: ResponseModel) -> None:
+def _link(model: ResponseModel, *, exact: bool) -> None:
     from concal.linking.criteria import Anchors, make_loss, make_quadrature
     from concal.linking.solve import Criterion, solve
 
     xi = np.array(model.prior.mean) + np.linspace(-0.5, 0.5, 4)[None, :, None] * np.array(model.prior.sd)
     criterion = Criterion("haebara", make_loss("pseudo_huber"), make_quadrature())
-    for exact, dtype in ((False, np.float32), (True, np.float64)):
-        draws = xi.astype(dtype)
-        solve([Anchors(model, model, draws, draws, np.ones(4))], criterion, exact=exact, threads=1)
+    draws = xi.astype(np.float64 if exact else np.float32)
+    solve([Anchors(model, model, draws, draws, np.ones(4))], criterion, exact=exact, threads=1)
 
 
 class _EnoughError(Exception):
