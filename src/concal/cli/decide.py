@@ -80,7 +80,7 @@ def split(
             done = opened.join(_split_off(bank, item, asked), reason=reason, progress=report)
         else:
             if bool(asked) == (since is not None):
-                raise typer.BadParameter("give PERIOD..., or --from PERIOD", param_hint="PERIOD")
+                raise typer.BadParameter("give either PERIOD... or --from PERIOD", param_hint="PERIOD")
             given, onwards = ([since], True) if since is not None else (asked, None)
             done = opened.split(item, given, new_id=new_id, onwards=onwards, reason=reason, progress=report)
     tell(done, as_json)
