@@ -68,6 +68,21 @@ def test_items_are_an_affine_map(log_A, B, seed, p):
     np.testing.assert_allclose(metric.move_item_covariance(C, A), D @ C @ D, rtol=1e-12)
 
 
+def test_rows_lane_by_lane():
+    rng = np.random.default_rng(2)
+    xi, A, B = rng.normal(size=(5, 4, 8)), np.exp(rng.normal(size=8)), rng.normal(size=8)
+    scale, shift = metric.rows_moved(A, B, 4)
+    for lane in range(8):
+        moved = metric.move_items(xi[..., lane], A[lane], B[lane])
+        np.testing.assert_allclose((scale * xi + shift)[..., lane], moved, rtol=1e-12)
+    beta = rng.normal(size=(3, 4, 8))
+    moved = beta * scale
+    moved[0] += shift
+    for lane in range(8):
+        of_one = metric.move_beta(beta[..., lane], A[lane], B[lane])
+        np.testing.assert_allclose(moved[..., lane], of_one, rtol=1e-12)
+
+
 @many
 @given(seed=seeds)
 def test_one_pair_per_draw(seed):

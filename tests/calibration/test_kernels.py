@@ -236,3 +236,15 @@ def test_item_moves_leave_the_posterior_as_it_is(model):
         np.testing.assert_allclose(u.std(axis=0) / sd, 1.0, atol=0.05)
         scale = sd[0] ** 2 * sd[1]
         np.testing.assert_allclose((u[:, 0] ** 2 * u[:, 1]).mean() / scale, bent / scale, atol=0.15)
+
+
+def test_products_of_items_are_added_up_over_the_chains():
+    rng = np.random.default_rng(3)
+    x, centre = rng.normal(size=(6, 3, LANES)), rng.normal(size=(6, 3))
+    total, square = np.ones((6, 3)), np.ones((6, 3, 3))
+    kernels.add_products(x, centre, total, square, 1, 5)
+    z = x - centre[:, :, None]
+    np.testing.assert_allclose(total[1:5], 1.0 + z[1:5].sum(axis=2))
+    np.testing.assert_allclose(square[1:5], 1.0 + np.einsum("juc,jvc->juv", z, z)[1:5])
+    assert (total[[0, 5]] == 1.0).all()
+    assert (square[[0, 5]] == 1.0).all()

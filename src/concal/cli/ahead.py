@@ -52,10 +52,11 @@ def compile_later_kernels(models: list[ResponseModel]) -> None:
     _carry()
     _moments_and_diagnostics()
     for model in models:
+        _tables(model)
+    for model in models:
         _consensus(model)
-    for exact in (False, True):  # hardly a link needs the second
-        for model in models:
-            _link(model, exact=exact)
+    for model in models:
+        _link(model)
 
 
 def _log_likelihoods(model: ResponseModel) -> None:
@@ -91,14 +92,23 @@ def _moments_and_diagnostics() -> None:
     diagnose(np.zeros((2, 4, 1)), threads=1)
 
 
-def _link(model: ResponseModel, *, exact: bool) -> None:
+def _tables(model: ResponseModel) -> None:
+    from concal.consensus.factors.remainder import table_terms
+
+    by_bin, by_cell = np.zeros((1, 1), np.float32), np.zeros((1, 1, len(model.atoms) + model.levels), np.float32)
+    tables = (np.zeros(1, np.int32), by_bin, by_bin, by_cell, by_cell)
+    table_terms(model, tables, np.zeros((1, len(model.parameters), LANES)))
+
+
+def _link(model: ResponseModel) -> None:
     from concal.linking.criteria import Anchors, make_loss, make_quadrature
     from concal.linking.solve import Criterion, solve
 
     xi = np.array(model.prior.mean) + np.linspace(-0.5, 0.5, 4)[None, :, None] * np.array(model.prior.sd)
     criterion = Criterion("haebara", make_loss("pseudo_huber"), make_quadrature())
-    draws = xi.astype(np.float64 if exact else np.float32)
-    solve([Anchors(model, model, draws, draws, np.ones(4))], criterion, exact=exact, threads=1)
+    for exact, dtype in ((False, np.float32), (True, np.float64)):
+        draws = xi.astype(dtype)
+        solve([Anchors(model, model, draws, draws, np.ones(4))], criterion, exact=exact, threads=1)
 
 
 class _EnoughError(Exception):
