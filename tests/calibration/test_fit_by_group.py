@@ -64,3 +64,24 @@ def marginal(model, xi, y, mean, sd):
 
     theta = mean + sd * NODES
     return WEIGHTS @ np.exp(model.log_likelihood(np.full(NODES.size, y), theta, np.tile(xi, (NODES.size, 1))))
+
+
+@pytest.mark.parametrize("model", MODELS, ids=[m[0] for m in MODELS])
+def test_a_group_far_from_the_common_place_is_told_where_it_is(model):
+    """Its slope is right, and its information is what it is at its own place."""
+    model, rng = make_model(*model), np.random.default_rng(2)
+    common = np.tile(model.prior.mean, (40, 1))
+    common[:, 0], common[:, 1] = rng.normal(0, 0.5, 40), -0.4
+    own = common.copy()
+    own[:, 0], own[:, 1] = own[:, 0] + 0.6, own[:, 1] + 0.6
+    item = np.repeat(np.arange(40), 1500)
+    mean, sd = rng.normal(0, 0.9, item.size), np.full(item.size, 0.3)
+    score = model.simulate(mean + sd * rng.standard_normal(item.size), own[item], rng)
+    got = group_evidence(model, common, item, score, mean, sd, np.zeros(item.size, dtype=int), 1)
+    phi = np.linalg.solve(got.Q[:, 0], got.h[:, 0, :, None])[..., 0]
+    d, log_a = -phi[:, 0] / phi[:, 1], np.log(phi[:, 1])
+    assert np.mean(log_a - own[:, 1]) == pytest.approx(0.0, abs=0.03)
+    assert np.mean(d - own[:, 0]) == pytest.approx(0.0, abs=0.03)
+    at = np.column_stack([d, log_a, phi[:, 2:]])
+    near = group_evidence(model, at, item, score, mean, sd, np.zeros(item.size, dtype=int), 1)
+    assert np.median(got.Q[:, 0, 0, 0] / near.Q[:, 0, 0, 0]) == pytest.approx(1.0, abs=0.03)

@@ -96,8 +96,8 @@ def period(model, guide=None):
 
 
 MODELS = [("2pl", None), ("3pl", None), ("gpcm", 4), ("beta", None), ("ordered_beta", None)]
-WITHIN = {"2pl": 0.12, "3pl": 0.2, "gpcm": 0.05, "beta": 0.3, "ordered_beta": 0.15}
-"""Posterior SDs; of beta that of log phi, which moves by many SDs when half of what made the scores spread is gone."""
+WITHIN = {"2pl": 0.12, "3pl": 0.2, "gpcm": 0.05, "beta": 0.08, "ordered_beta": 0.12}
+"""Posterior SDs."""
 
 
 @pytest.mark.parametrize("kind", MODELS, ids=lambda m: m[0])

@@ -38,9 +38,9 @@ class PeriodFit:
     n_pairs : int
         Pairs that were tested.
     groups : polars DataFrame
-        item_id, group, dimension, person_group, n_responses, Q, h and the response table bin_mean, bin_sd, cell_score,
-        cell_count: what each group of examinees says about an item (`concal.calibration.fit.by_group`), arrays row by
-        row; without columns where there is one group.
+        item_id, group, dimension, person_group, n_responses, Q, h, place and the response table bin_mean, bin_sd,
+        cell_score, cell_count: what each group of examinees says about an item (`concal.calibration.fit.by_group`),
+        arrays row by row; without columns where there is one group.
     """
 
     items: pl.DataFrame
@@ -140,6 +140,7 @@ def _group_frame(group: GroupData, said: GroupEvidence, names: tuple[str, ...]) 
             "n_responses": said.n[item, who],
             "Q": pl.Series(said.Q[item, who].reshape(n, -1).tolist(), dtype=lists),
             "h": pl.Series(said.h[item, who].tolist(), dtype=lists),
+            "place": pl.Series(said.place[item, who].tolist(), dtype=lists),
             **{name: pl.Series(values[item, who].reshape(n, -1).tolist(), dtype=short) for name, values in tables},
         }
     )

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal import metric
+from concal.calibration.fit.by_group import WIDE
 from concal.consensus.drift.consequence import score_change
 from concal.consensus.drift.gather import Gathered
 from concal.consensus.factors.wobble import positive_part
@@ -29,7 +30,6 @@ from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-WIDE = 5.0
 ROUNDS = 50
 """Most steps; half a dozen do for factors of 200 responses, 15 for those of five that say a slope is negative."""
 CLOSE = 1e-3

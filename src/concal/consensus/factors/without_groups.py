@@ -2,10 +2,10 @@ r"""What a period says about an item when some groups of examinees do not count.
 
 The groups that stay have fine response tables of their own (`concal.calibration.fit.by_group`). Side by side they are
 the likelihood of the rest, also where the rest has the item: that may be many standard errors from where all groups
-together have it. Scores in between stand in classes in a table, so it lacks their spread; a linear term gives it the
-gradient that the groups' single responses have where all groups together have the item (:math:`\phi_0`),
+together have it. Scores in between stand in classes in a table, so it lacks their spread; a linear term gives each
+table l_g the gradient that the group's single responses have where its quadratic was taken (:math:`\phi_g`),
 
-.. math:: \log f_R(\phi) = l_R(\phi) + r'\phi, \qquad r = \sum_g (h_g - Q_g\phi_0) - \nabla l_R(\phi_0) .
+.. math:: \log f_R(\phi) = \sum_g l_g(\phi) + r'\phi, \qquad r = \sum_g (h_g - Q_g\phi_g - \nabla l_g(\phi_g)) .
 
 Its Gaussian (Q, h) is the linearisation (`concal.consensus.factors.linearise`) where the rest and the prior of the
 period place the item. The factor's table is that of all the rest's examinees, cut as usual, with the remainder that
@@ -35,7 +35,7 @@ from concal.consensus.factors.linearise import cubature, linearise
 from concal.consensus.factors.period import GroupFactors
 from concal.consensus.factors.pooled import pooled, side_by_side
 from concal.consensus.factors.remainder import kernel_tables, table_terms
-from concal.consensus.gaussian import raise_eigenvalues, symmetric, times
+from concal.consensus.gaussian import raise_eigenvalues, sum_by, symmetric, times
 from concal.consensus.shared import with_own_spread
 from concal.response import ResponseModel
 
@@ -115,9 +115,7 @@ def rest_of(group: GroupFactors, draws: GroupDraws, said: pl.DataFrame, left_out
     table = ResponseTable(*(np.stack(column) for column in zip(*map(pooled, tables), strict=True)))
     prior = item_prior(group, draws, rows)
     before = item_posterior(group.Q[rows], group.h[rows], *prior)
-    fine = side_by_side(tables)
-    pull = _exact_gradient(parts, group.mean[rows]) - _gradient(group.model, fine, group.mean[rows])
-    Q, h, after = _settled(group, fine, pull, before, prior)
+    Q, h, after = _settled(group, side_by_side(tables), _pull(group.model, parts), before, prior)
     n = np.array([part["n_responses"].sum() for part in parts], dtype=np.int64)
     dQ, dh = _remainder(group.model, table, Q, h, *after)
     return Rest(ids, rows, n, Q, h, dQ, dh, table, _shift(before, after))
@@ -145,16 +143,24 @@ def item_prior(group: GroupFactors, draws: GroupDraws, rows: npt.NDArray[np.intp
     return metric.move_items(draws.guide_mean[rows], back.A, back.B), covariance
 
 
-def _exact_gradient(parts: Sequence[pl.DataFrame], xi: Array) -> Array:
-    """Of the responses of some groups of examinees, at the items that the groups' quadratics were taken at."""
-    p = xi.shape[1]
-    sums = [[np.sum(part[name].to_list(), axis=0) for part in parts] for name in ("Q", "h")]
-    Q, h = (np.array(values, dtype=np.float64) for values in sums)
-    return np.asarray(h - times(Q.reshape(-1, p, p), metric.phi_of(xi)))
+def _pull(model: ResponseModel, parts: Sequence[pl.DataFrame]) -> Array:
+    """What the gradients of groups' single responses have beyond those of their tables, summed by item, (items, p)."""
+    said, p = pl.concat(parts), len(model.parameters)
+    Q, h, xi = (_stacked(said[name]) for name in ("Q", "h", "place"))
+    single = h - times(Q.reshape(-1, p, p), metric.phi_of(xi))
+    cells = len(model.atoms) + model.levels
+    values = [_stacked(said[name]) for name in ResponseTable._fields]
+    table = ResponseTable(*values[:2], *(v.reshape(len(v), -1, cells) for v in values[2:]))
+    item = np.repeat(np.arange(len(parts)), [part.height for part in parts])
+    return sum_by(item, single - _gradient(model, table, xi), len(parts))
+
+
+def _stacked(column: pl.Series) -> Array:
+    return np.array(column.to_list(), dtype=np.float64)
 
 
 def _gradient(model: ResponseModel, table: ResponseTable, xi: Array) -> Array:
-    """Of the tables' log-likelihood in phi, at items xi (items, p)."""
+    """Of tables' log-likelihood in phi, at xi (tables, p)."""
     lanes = np.repeat(xi[:, :, None], LANES, axis=2)
     return table_terms(model, kernel_tables(table), lanes)[1][:, :, 0]
 
