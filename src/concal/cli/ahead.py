@@ -1,10 +1,9 @@
 """Compile on a second core what a first run will need later, while the run itself compiles what it needs now.
 
 The first calibration on a machine compiles for half a minute on one core. Half of it is not needed at once: the moves
-of Sigma and R begin after some warm-up, diagnostics with the first look at convergence; response tables and the
-consensus come after the calibration, the link with the second period. A second process compiles these meanwhile, in
-this order, and leaves the machine code in the kernel cache, where the run finds it. Should the run come first, it
-compiles itself.
+of Sigma and R begin after some warm-up, diagnostics with the first look at convergence; response tables, the link and
+the consensus come after the calibration. A second process compiles these meanwhile and leaves the machine code in the
+kernel cache, where the run finds it. Should the run come first, it compiles itself.
 """
 
 from __future__ import annotations
@@ -52,11 +51,9 @@ def compile_later_kernels(models: list[ResponseModel]) -> None:
     _carry()
     _moments_and_diagnostics()
     for model in models:
-        _tables(model)
+        _link(model)
     for model in models:
         _consensus(model)
-    for model in models:
-        _link(model)
 
 
 def _log_likelihoods(model: ResponseModel) -> None:
@@ -90,14 +87,6 @@ def _moments_and_diagnostics() -> None:
     units, acc = np.zeros((1, 1, LANES)), np.zeros((1, 3, LANES))
     kernels.add_moments(1, units, acc, np.zeros((1, 4, LANES)), 0, 0)
     diagnose(np.zeros((2, 4, 1)), threads=1)
-
-
-def _tables(model: ResponseModel) -> None:
-    from concal.consensus.factors.remainder import table_terms
-
-    by_bin, by_cell = np.zeros((1, 1), np.float32), np.zeros((1, 1, len(model.atoms) + model.levels), np.float32)
-    tables = (np.zeros(1, np.int32), by_bin, by_bin, by_cell, by_cell)
-    table_terms(model, tables, np.zeros((1, len(model.parameters), LANES)))
 
 
 def _link(model: ResponseModel) -> None:
