@@ -7,9 +7,12 @@ import pytest
 from programme import simulate_period
 
 from concal.calibration import sampler as engine
+from concal.calibration.diagnostics import diagnose
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import lay_out
+from concal.calibration.moments import take_apart
 from concal.calibration.sampler import Sampler
+from concal.calibration.targets import began_outside
 from concal.calibration.trace import Trace
 from concal.spec import CalibrationSpec
 
@@ -48,6 +51,46 @@ def test_chains_that_had_not_met_learn_anew(small, monkeypatch):
     references = (*run.moves.sigma.references.values(), *run.moves.beta.references, run.moves.correlation.reference)
     for reference in references:
         assert len(reference.history) <= sum(prolonged), "nothing of the time before is left"
+
+
+def slow_chains(seed, n=400, phi=0.98):
+    """AR(1) with variance one, begun in it: (chain, draw, parameter)."""
+    rng = np.random.default_rng(seed)
+    x = [rng.standard_normal((LANES, 3))]
+    for _ in range(n - 1):
+        x.append(phi * x[-1] + np.sqrt(1 - phi**2) * rng.standard_normal((LANES, 3)))
+    return np.stack(x, axis=1)
+
+
+def test_a_chain_that_began_outside_is_seen_when_it_is_back():
+    draws = slow_chains(1, phi=0.5)
+    draws[5, :150, 1] += 60.0
+    assert not began_outside(draws[:, :100]), "where the chains are is not known before they meet"
+    assert began_outside(draws)
+    assert diagnose(draws, kinds=("rhat",)).rhat.max() < engine.FAR_APART, "ranks do not tell how far"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_slow_chains_did_not_begin_outside(seed):
+    draws = slow_chains(seed)
+    assert not any(began_outside(draws[:, :n]) for n in (25, 50, 100, 400))
+
+
+def test_what_a_chain_did_on_its_way_is_not_averaged(small):
+    """One chain is put far away after the warm-up, where slopes vanish: it takes long to come back."""
+    run = Sampler(small, CalibrationSpec(draws=100, max_sweeps=6000), 1, 1)
+    while run.state.sweep < run.warmup_end:
+        run.sweep()
+        run._keep()
+    far = run.state.groups[0]
+    far.beta[:, 1, -1], far.xi[:, 1, -1] = -6.0, -6.0
+    far.beta[0, 0, -1], far.xi[:, 0, -1] = 300.0, 300.0
+    start = run.warmup_end
+    run.run()
+    run.close()
+    assert run.warmup_end > start
+    d = take_apart(run.trace.averages.sums[0].sum(axis=2) / run.trace.averages.count, 2).mean
+    assert np.abs(d).max() < 20.0
 
 
 def test_abilities_are_averaged_over_every_sampled_sweep(small):

@@ -196,7 +196,7 @@ class Sampler:
         return "max_sweeps" if self.state.sweep >= self.spec.max_sweeps else None
 
     def _done(self, limit: str | None) -> bool:
-        """Check the targets; prolong the warm-up when the chains had not met, else plan the next check."""
+        """Check the targets; prolong the warm-up when it had been too short, else plan the next check."""
         trace, spec = self.trace, self.spec
         reached = trace.look(spec, self.threads)
         if reached.converged:
@@ -204,8 +204,9 @@ class Sampler:
         if limit:
             self.stopped_by = limit
             return True
-        if reached.max_rhat > FAR_APART and trace.sweeps >= 4 * self.warmup_end:
-            # After four times the warm-up, chains that only mix slowly are nearer to each other: these had not met.
+        # After four times the warm-up, chains that only mix slowly are nearer to each other: these had not met.
+        not_met = reached.max_rhat > FAR_APART and trace.sweeps >= 4 * self.warmup_end
+        if not_met or trace.began_outside(self.state):
             # What was sampled becomes warm-up, and what moves learned while the chains disagreed is learned anew.
             self.warmup_end = self.state.sweep + WARMUP
             self.moves.forget()

@@ -13,7 +13,7 @@ from concal.calibration.moments import MomentSums
 from concal.calibration.moves.units import AbilitySums, UnitSteps
 from concal.calibration.saving import Part, Saved, SavedFields, load_parts, save_parts
 from concal.calibration.state import State
-from concal.calibration.targets import Forecast, Reached, look, stretch
+from concal.calibration.targets import Forecast, Reached, began_outside, look, stretch
 from concal.spec import CalibrationSpec
 
 Array = npt.NDArray[np.float64]
@@ -120,6 +120,15 @@ class Trace(SavedFields):
         """(chain, draw, parameter): population parameters, evenly spaced over the sweeps; see `population_names`."""
         return np.moveaxis(np.stack(self.population.values), -1, 0)
 
+    def began_outside(self, state: State) -> bool:
+        """Whether a chain was sampled on its way to where all are now, see `concal.calibration.targets`.
+
+        Of places alone: a slow chain of a spread near zero may go far and come back.
+        """
+        parts = _population_parts(self.layout, state)
+        places = np.concatenate([np.full(len(values), place) for place, values in parts])
+        return began_outside(self.judged()[:, :, places])
+
     def stored_xi(self, k: int) -> npt.NDArray[np.float32]:
         """(chain, draw, item, parameter): a view of every stored draw of group k, what convergence is judged on."""
         return np.moveaxis(self.xi[k][: self.kept], -1, 0)
@@ -163,20 +172,23 @@ class Trace(SavedFields):
 
 def population_vectors(layout: Layout, state: State) -> Array:
     """Population parameters that convergence is judged on, in the user's units, (parameters, LANES)."""
+    return np.concatenate([values for _, values in _population_parts(layout, state)])
+
+
+def _population_parts(layout: Layout, state: State) -> list[tuple[bool, Array]]:
+    """The same in parts, and whether a part is places (coefficients, means, links) rather than spreads."""
     parts = []
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.guide is not None:
             continue  # its coefficients only describe the items
-        parts.append(user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)[g.coefficients])
-        parts.append(s.sigma[g.free[:, None], g.free][lower(g.free.size)])
+        beta = user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)[g.coefficients]
+        parts += [(True, beta), (False, s.sigma[g.free[:, None], g.free][lower(g.free.size)])]
     D = layout.D
     if D > 1:
-        parts.append(state.R[0][lower(D, -1)])
+        parts.append((False, state.R[0][lower(D, -1)]))
     for m in range(1, len(layout.populations)):
-        parts.append(state.mu[m])
-        parts.append(state.R[m][lower(D)])
-    parts += [state.link[dim] for dim in layout.guided_dimensions]
-    return np.concatenate(parts)
+        parts += [(True, state.mu[m]), (False, state.R[m][lower(D)])]
+    return parts + [(True, state.link[dim]) for dim in layout.guided_dimensions]
 
 
 def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> list[str]:
