@@ -2,7 +2,7 @@
 
 Every period is simulated, checked and calibrated by the engine; the fit is what a bank would keep.
 
-    python benchmarks/item_fit.py             # the tables of docs/fit.md
+    python benchmarks/item_fit.py             # the tables of docs/guides/fit.md
     python benchmarks/item_fit.py --quick
 """
 
@@ -41,7 +41,7 @@ def spec_of(model: str, sweeps: int) -> Spec:
 
 def simulate(model: str, seed: int, **options: Any) -> tuple[Spec, PeriodData, Programme]:
     """One simulated period, checked."""
-    spec = spec_of(model, 700 if options["items"] == 100 else 1500)
+    spec = spec_of(model, {40: 1000, 100: 700}.get(options["items"], 1500))
     made = simulate_programme(spec, periods=1, seed=seed, **options)
     return spec, check_period(made.responses["2026Q1"], made.items, spec).data, made
 
@@ -166,6 +166,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--small", action="store_true", help="Periods of 100 items and 800 examinees, 700 sweeps.")
+    parser.add_argument("--short", action="store_true", help="Tests of 6 responses: 40 items, 1,500 examinees.")
     parser.add_argument("--models", nargs="*", default=list(MODELS))
     parser.add_argument("--periods", type=int, default=20)
     parser.add_argument("--planted", type=int, default=4, help="Periods with planted misfit.")
@@ -173,6 +174,8 @@ def main() -> None:
     size = {"items": 150, "examinees": 1500, "responses_per_examinee": 30}
     if options.small:
         size = {"items": 100, "examinees": 800, "responses_per_examinee": 20}
+    if options.short:
+        size = {"items": 40, "examinees": 1500, "responses_per_examinee": 6}
     n = 1 if options.quick else options.periods
     models = ("2pl",) if options.quick else tuple(options.models)
     if models:

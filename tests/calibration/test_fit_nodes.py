@@ -28,7 +28,7 @@ def exact(model, xi, mean, sd):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("log_phi", [2.0, 4.0, 6.0, 7.0])
+@pytest.mark.parametrize("log_phi", [2.0, 4.0, 7.0])
 @pytest.mark.parametrize("sd", [0.05, 0.4])
 def test_moments_and_information_are_those_of_fine_grids(name, log_phi, sd):
     model = make_model(name)
@@ -66,7 +66,7 @@ def test_gradients_of_single_scores_are_those_of_fine_grids(name, log_phi):
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("log_phi", [2.0, 4.0, 6.0, 7.0])
+@pytest.mark.parametrize("log_phi", [4.0, 7.0])
 @pytest.mark.parametrize("sure", [False, True])
 def test_five_in_a_hundred_are_flagged_however_precise_the_scores(name, log_phi, sure):
     """At the truth; abilities known to .4, or as well as twenty other scores of that precision tell them."""

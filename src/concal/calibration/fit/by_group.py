@@ -5,8 +5,9 @@ information Q of their likelihood, carried to :math:`\phi` (`concal.metric`):
 
 .. math:: \log f_g(\phi) = -\tfrac12\phi'Q\phi + h'\phi, \qquad h = l + Q\,\phi .
 
-They are taken at the item's posterior mean. Where the group is far from there they are taken where the group has the
-item, which scoring steps find: a quadratic is right near the place it was taken at.
+They are taken at the item's posterior mean. Of an item that some group has far from there, every group's are taken
+where that group has the item, which scoring steps find: a quadratic is right near the place it was taken at, and one
+group's own place against another's common one would be no comparison.
 
 Groups that answer an item alike have factors that agree; `concal.consensus.drift` compares them as it compares periods.
 A quadratic holds near the item that all groups together have. Where a group is left out of it
@@ -31,13 +32,14 @@ from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
+Flags = npt.NDArray[np.bool_]
 TABLE_BINS = BINS * FINE
 """Of a group's response table, which stands for its likelihood far from where its quadratic was taken. 2pl and gpcm
 items that differ for another group by .8 in d or .6 in log a were within .13 posterior SD (RMS) of a calibration
 without that group's responses with 20 bins, within .38 with 5."""
 FAR = 0.001
-"""p-value of a group's distance from the common place below which its own is looked for. The second-order error of a
-quadratic grows with the square of the distance; where nothing differs it is small, and the common place less noisy."""
+"""p-value of a group's distance from the common place below which own places are looked for. The second-order error
+of a quadratic grows with the square of the distance; where nothing differs it is small, and the place less noisy."""
 ROUNDS = 4
 CLOSE = 0.1
 """A step this short, in standard errors, is the last."""
@@ -73,17 +75,30 @@ def group_evidence(
     item, score, mean, sd, group : (responses,)
         Item (ascending), score, ability without the response, and the examinee's group.
     """
-    n_items, p = xi.shape
-    Q, h = np.zeros((n_items, n_groups, p, p)), np.zeros((n_items, n_groups, p))
-    n = np.zeros((n_items, n_groups), dtype=np.int64)
-    place, tables = np.empty((n_items, n_groups, p)), []
-    for g in range(n_groups):
-        own = group == g
-        Q[:, g], h[:, g], place[:, g] = _factors(model, xi, item[own], score[own], mean[own], sd[own])
-        n[:, g] = np.bincount(item[own], minlength=n_items)
-        encoded = model.encode_score(score[own])
-        tables.append(table_of_responses(model, n_items, item[own], encoded, mean[own], sd[own], TABLE_BINS))
-    return GroupEvidence(Q, h, n, place, _side_by_side(tables))
+    responses = [_Responses(item[own], score[own], mean[own], sd[own]) for own in (group == g for g in range(n_groups))]
+    told = [_told(model, xi, some) for some in responses]
+    far = np.any([_far(model, *found) for found in told], axis=0)
+    at = [_own_place(model, xi, some, *found, far) for some, found in zip(responses, told, strict=True)]
+    factors = [_factor(*found) for found in at]
+    Q, h = (np.stack(parts, axis=1) for parts in zip(*factors, strict=True))
+    n = np.stack([np.bincount(some.item, minlength=xi.shape[0]) for some in responses], axis=1)
+    tables = [_table(model, xi.shape[0], some) for some in responses]
+    return GroupEvidence(Q, h, n, np.stack([found[0] for found in at], axis=1), _side_by_side(tables))
+
+
+class _Responses(NamedTuple):
+    """Of one group, in the order of items."""
+
+    item: Index
+    score: Array
+    mean: Array
+    sd: Array
+
+
+def _table(model: ResponseModel, n_items: int, some: _Responses) -> ResponseTable:
+    """Of one group, (items, bins, ...)."""
+    encoded = model.encode_score(some.score)
+    return table_of_responses(model, n_items, some.item, encoded, some.mean, some.sd, TABLE_BINS)
 
 
 def _side_by_side(tables: Sequence[ResponseTable]) -> ResponseTable:
@@ -91,45 +106,55 @@ def _side_by_side(tables: Sequence[ResponseTable]) -> ResponseTable:
     return ResponseTable(*(np.stack(column, axis=1) for column in zip(*tables, strict=True)))
 
 
-def _factors(
-    model: ResponseModel, xi: Array, item: Index, score: Array, mean: Array, sd: Array
+def _far(model: ResponseModel, information: Array, gradient: Array) -> Flags:
+    """Items whose common place is not where the group has them."""
+    step = _step(model, information, gradient, np.zeros_like(gradient))
+    distance = np.einsum("ja,jab,jb->j", step, information, step)
+    return np.asarray(distance > chi2.isf(FAR, step.shape[1]))
+
+
+def _own_place(
+    model: ResponseModel, xi: Array, responses: _Responses, information: Array, gradient: Array, far: Flags
 ) -> tuple[Array, Array, Array]:
-    """Q and h of one group and where they were taken: at xi, step by step nearer to the group for items far from it."""
-    at, unit = xi.copy(), np.array(model.prior.sd)
-    I, l = _information(model, at, item, score, mean, sd)
-    step = _step(I, l, at - xi, unit)
-    moving = np.einsum("ja,jab,jb->j", step, I, step) > chi2.isf(FAR, unit.size)
+    """Step by step to where the group has the items that are `far`; the items there, information and gradient."""
+    at, I, l, left = xi.copy(), information, gradient, np.flatnonzero(far)
+    longest = LONGEST * np.array(model.prior.sd)
     for _ in range(ROUNDS):
-        if not moving.any():
+        step = _step(model, I[left], l[left], at[left] - xi[left])
+        moves = np.einsum("ja,jab,jb->j", step, I[left], step) > CLOSE**2
+        left, step = left[moves], step[moves]
+        if not left.size:
             break
-        left = np.flatnonzero(moving)
-        at[left] += np.clip(step[left], -LONGEST * unit, LONGEST * unit)
-        some = moving[item]
-        which = np.searchsorted(left, item[some])
-        I[left], l[left] = _information(model, at[left], which, score[some], mean[some], sd[some])
-        step[left] = _step(I[left], l[left], at[left] - xi[left], unit)
-        moving[left] = np.einsum("ja,jab,jb->j", step[left], I[left], step[left]) > CLOSE**2
-    half = metric.gradient_in_phi(I, at[:, None, :])
+        at[left] += np.clip(step, -longest, longest)
+        some = np.isin(responses.item, left)
+        own = _Responses(
+            np.searchsorted(left, responses.item[some]), responses.score[some], responses.mean[some], responses.sd[some]
+        )
+        I[left], l[left] = _told(model, at[left], own)
+    return at, I, l
+
+
+def _factor(at: Array, information: Array, gradient: Array) -> tuple[Array, Array]:
+    """Q and h from information and gradient in xi at these places."""
+    half = metric.gradient_in_phi(information, at[:, None, :])
     Q = metric.gradient_in_phi(np.swapaxes(half, 1, 2), at[:, None, :])
-    return Q, metric.gradient_in_phi(l, at) + np.einsum("jab,jb->ja", Q, metric.phi_of(at)), at
+    return Q, metric.gradient_in_phi(gradient, at) + np.einsum("jab,jb->ja", Q, metric.phi_of(at))
 
 
-def _step(information: Array, gradient: Array, away: Array, unit: Array) -> Array:
+def _step(model: ResponseModel, information: Array, gradient: Array, away: Array) -> Array:
     """Scoring step of items, (items, p), under the wide prior around the common place they are `away` from."""
-    precision = 1.0 / (WIDE * unit) ** 2
+    precision = 1.0 / (WIDE * np.array(model.prior.sd)) ** 2
     down = gradient - away * precision
     return np.asarray(np.linalg.solve(information + np.diag(precision), down[..., None])[..., 0])
 
 
-def _information(
-    model: ResponseModel, xi: Array, item: Index, score: Array, mean: Array, sd: Array
-) -> tuple[Array, Array]:
+def _told(model: ResponseModel, xi: Array, responses: _Responses) -> tuple[Array, Array]:
     """Information (items, p, p) and gradient (items, p) of the responses' likelihood in xi."""
-    n_items = xi.shape[0]
+    item, score, mean, sd = responses
     cells = make_cells(model, xi, item, mean, sd, BINS)
     at = xi[cells.item]
     predicted = predict_responses(model, at, cells.theta, cells.sd)
     gradient = total_gradient(model, score, cells.place, at, cells.theta, cells.sd, predicted)
     weight, s = cells.n[:, None] * predicted.probability, predicted.gradient
-    information = by_item(np.einsum("ny,nyp,nyq->npq", weight, s, s, optimize=True), cells.item, n_items)
-    return information, by_item(gradient, cells.item, n_items)
+    information = by_item(np.einsum("ny,nyp,nyq->npq", weight, s, s, optimize=True), cells.item, xi.shape[0])
+    return information, by_item(gradient, cells.item, xi.shape[0])
