@@ -9,6 +9,7 @@ from exact_periods import arranged, exact_period, factor_of, prior_of
 from concal import metric
 from concal.calibration.kernels import LANES
 from concal.calibration.workers import Workers
+from concal.consensus.joint import likelihood as module
 from concal.consensus.joint.arrange import GroupTables
 from concal.consensus.joint.likelihood import MOST_MISSED, Factors
 from concal.consensus.joint.state import JointState
@@ -36,7 +37,7 @@ def several(model, n_items=5):
 
 
 @pytest.mark.parametrize("name", ["2pl", "3pl", "ordered_beta"])
-def test_every_item_is_judged_by_its_own_factors(name):
+def test_every_item_is_judged_by_its_own_factors(name, monkeypatch):
     model = make_model(name)
     mean, sigma = prior_of(model)
     factors, tables = several(model)
@@ -45,6 +46,7 @@ def test_every_item_is_judged_by_its_own_factors(name):
     likelihood, workers = Factors([g], [tables]), Workers(1)
     link = np.array([[np.log(A), B] for A, B in LINKS])
     likelihood.relocate(0, np.tile(mean, (n, 1)), np.tile(0.1 * sigma, (n, 1, 1)), link, workers)
+    monkeypatch.setattr(module, "AFFORDED", 0)
     likelihood.missed[0] = np.where(np.isin(np.arange(n), JUDGED), 1.01, 0.99) * MOST_MISSED
     likelihood.judge()
     state = JointState(1, [], np.repeat(link[None, :, :, None], LANES, axis=3), [])
@@ -71,7 +73,8 @@ def test_every_item_is_judged_by_its_own_factors(name):
             np.testing.assert_allclose(value[j - lo], wanted, rtol=2e-5, atol=2e-4)
 
 
-def test_an_item_is_judged_by_its_tables_where_quadratics_miss_too_much():
+def test_an_item_is_judged_by_its_tables_where_quadratics_miss_too_much(monkeypatch):
+    monkeypatch.setattr(module, "AFFORDED", 0)
     model = make_model("3pl")
     mean, sigma = prior_of(model)
     _, tables = several(model)
@@ -83,3 +86,19 @@ def test_an_item_is_judged_by_its_tables_where_quadratics_miss_too_much():
     likelihood.judge()
     np.testing.assert_array_equal(likelihood.by_tables[0].items, [1, 3])
     assert likelihood.by_tables[0].tables.n_factors == 4
+
+
+def test_as_many_tables_as_can_be_afforded_are_looked_at(monkeypatch):
+    """Those missed most, over all groups; in a small bank all of them."""
+    model = make_model("2pl")
+    _, tables = several(model)
+    g = SimpleNamespace(model=model, p=2, n_items=5, dim=0)
+    likelihood = Factors([g, g], [tables, tables])
+    likelihood.missed = [MOST_MISSED * np.array([0.1, 0.9, 0.2, 0.8, 0.0]), MOST_MISSED * np.array([0, 1.1, 0, 0.7, 0])]
+    sizes = np.diff(tables.start)
+    monkeypatch.setattr(module, "AFFORDED", int(sizes[1] + sizes[1] + sizes[3]))
+    likelihood.judge()
+    assert [part.items.tolist() for part in likelihood.by_tables.values()] == [[1, 3], [1]]
+    monkeypatch.undo()
+    likelihood.judge()
+    assert [part.items.tolist() for part in likelihood.by_tables.values()] == [[0, 1, 2, 3, 4]] * 2
