@@ -247,8 +247,9 @@ def test_it_rests_and_follows_what_comes_in_the_periods_place(bank: Bank) -> Non
     only_b = responses("Q1", 1).filter((pl.col("item_id") != "i03") | (pl.col("person_group") == "b"))
     bank.add("Q1", only_b, ITEMS)
     assert row(bank, "i03")["n_periods"] == 2, "nobody else answered it"
-    bank.add("Q1", responses("Q1", 1).drop("person_group"), ITEMS, replace=True)
+    update = bank.add("Q1", responses("Q1", 1).drop("person_group"), ITEMS, replace=True)
     assert row(bank, "i03")["n_responses"] == 3 * 700, "it has no group b now"
+    assert any("1 exclusion of groups of examinees in 'Q1' without effect: 'i03 for b'" in w for w in update.warnings)
 
 
 def test_the_command(bank: Bank, capsys: pytest.CaptureFixture[str]) -> None:

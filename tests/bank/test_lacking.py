@@ -10,11 +10,40 @@ import polars as pl
 import pytest
 
 from concal.bank.bank import Bank
+from concal.bank.building.coding import newest_coding
 from concal.errors import DataError
 from concal.simulate import simulate_programme
 from concal.spec import Spec
 
 from .programme import SPEC, fake_calibrator, items_table, responses_table
+
+WHOLE, LACKING = {"formula": "~ length", "lacking": []}, {"formula": "~ length", "lacking": ["length"]}
+
+
+class Coded(dict):
+    """Periods by name: coding and response model of one group."""
+
+    def coding(self, period: str) -> Any:
+        return {"g": self[period][0]}
+
+    def strata(self, period: str) -> Any:
+        return {"g": {"g": self[period][1]}}
+
+
+@pytest.mark.parametrize(
+    ("periods", "in_force"),
+    [
+        ([(WHOLE, "gpcm4"), (LACKING, "gpcm4")], WHOLE),
+        ([(WHOLE, "gpcm4"), (LACKING, "gpcm3")], LACKING),
+        ([(WHOLE, "2pl"), (None, "2pl"), (LACKING, "2pl")], None),
+        ([(LACKING, "2pl")], LACKING),
+    ],
+    ids=["the older is whole", "but of another response model", "draws without a coding lack nothing", "no other"],
+)
+def test_the_coding_in_force_is_that_of_the_population(periods: Any, in_force: Any) -> None:
+    """The same rule as `form_in_force`: features would otherwise be coded for another population's coefficients."""
+    assert newest_coding(Coded({f"Q{k}": period for k, period in enumerate(periods)})) == {"g": in_force}  # type: ignore[arg-type]
+
 
 EMPTY = pl.lit(None, dtype=pl.Float64)
 

@@ -78,7 +78,7 @@ def test_as_many_reversed_as_not_are_told():
     (text,) = reversed_key(400, (1, 3, 5, 7, 9))
     assert text.startswith("5 items whose scores fall with the rest of the test")
     told = {int(name) for name in re.findall(r"'i(\d+)'", text)}
-    assert told in ({1, 3, 5, 7, 9}, {0, 2, 4, 6, 8}), "which half is the other is not in the data"
+    assert told == {1, 3, 5, 7, 9}, "which half is the other is not in the data: the first item is taken as right"
     (text,) = reversed_key(400, (0, 2, 3, 4, 6, 7))
     assert text.startswith("4 items"), "the majority is right"
 

@@ -82,6 +82,19 @@ def test_a_column_that_is_not_there_must_be_known_from_an_earlier_period(
     assert second.data.groups["vocabulary"].features == ("1", "C(cefr)[B1]")
 
 
+def test_a_column_of_a_formula_before_the_last_is_known(two_group_spec, two_group_items, two_group_responses):
+    """Formulas A, B, A: what period one coded is known in period three."""
+    first = check_period(two_group_responses, two_group_items, two_group_spec)
+    other = with_formula(two_group_spec, "~ C(cefr)")
+    second = check_period(two_group_responses, two_group_items, other, design_states=first.design_states)
+    features = {**first.design_states["vocabulary"]["features"], **second.design_states["vocabulary"]["features"]}
+    states = {**second.design_states, "vocabulary": {**second.design_states["vocabulary"], "features": features}}
+    without = two_group_items.drop("length")
+    third = check_period(two_group_responses, without, two_group_spec, design_states=states)
+    (text,) = said(third)
+    assert "keep what other periods say" in text
+
+
 def test_what_one_item_has_the_others_need(two_group_spec, two_group_items, two_group_responses):
     one = two_group_items.with_columns(length=pl.when(pl.col("item_id") == "v3").then(pl.col("length")))
     with pytest.raises(DataError, match=r"'length' is missing or not finite for 5 items: 'v1'"):

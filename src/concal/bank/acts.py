@@ -91,6 +91,11 @@ class Acts:
         """Whether any act speaks of a group of examinees of a period."""
         return any(act.person_group and self.covers(act, period) for act in self.acts)
 
+    def lapsed(self, period: str, answered: Answered) -> tuple[Act, ...]:
+        """Exclusions of groups of examinees that gave no response to the item in the period."""
+        own = (act for act in self.acts if act.person_group and self.covers(act, period))
+        return tuple(act for act in own if not answered.get(act.item, {}).get(act.person_group))
+
     def adjustment(self, period: str, item_ids: Iterable[str], answered: Answered = NOBODY) -> Adjustment:
         """What they do to a period with these items, `answered` by groups of examinees where it has some."""
         stored = set(item_ids)

@@ -89,7 +89,7 @@ def _complete(groups: Sequence[GroupData]) -> bool:
 
 
 def _signs(groups: Sequence[GroupData], n_persons: int) -> Array:
-    """Signs of the leading eigenvector of the items' correlations, the majority positive."""
+    """Signs of the leading eigenvector of the items' correlations, positive the majority, or the first item's half."""
     z, person, item = _standardised(groups)
     n_items = sum(len(group.item_ids) for group in groups)
     v = np.random.default_rng(0).standard_normal(n_items)
@@ -98,7 +98,7 @@ def _signs(groups: Sequence[GroupData], n_persons: int) -> Array:
         along = np.bincount(item, z * common[person], n_items)
         v = along / max(float(np.linalg.norm(along)), 1e-300)
     signs = np.where(v < 0.0, -1.0, 1.0)
-    return signs if signs.sum() >= 0.0 else -signs
+    return signs if (signs.sum(), signs[0]) > (0.0, -1.0) else -signs
 
 
 def _standardised(

@@ -37,7 +37,7 @@ def known_part(
         How earlier periods coded the group's features.
     """
     formula = parse_formula(group.features)
-    earlier = parse_formula(state["formula"]).columns if state else ()
+    earlier = {name for term in state["features"] for name in parse_formula(f"~ {term}").columns} if state else set()
     lacking = tuple(
         column
         for column in formula.columns
@@ -53,7 +53,7 @@ def known_part(
             "take it out of the formula"
         )
         return formula, ()
-    rest = "keep what other periods say" if set(lacking) <= set(earlier) else "are told by no period yet"
+    rest = "keep what other periods say" if set(lacking) <= earlier else "are told by no period yet"
     found.warn(
         f"{said}; they are calibrated without it: its coefficients {rest}, and the prediction of items for which no "
         "period has it does not know it; fill it in where it is known"

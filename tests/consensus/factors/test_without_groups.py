@@ -10,6 +10,7 @@ from concal.calibration.fit.period_fit import _group_frame
 from concal.calibration.result import GroupDraws
 from concal.calibration.tables import BINS, ResponseTable, table_of_responses
 from concal.consensus.analytic.items import item_posterior
+from concal.consensus.factors import without_groups
 from concal.consensus.factors.linearise import cubature, linearise
 from concal.consensus.factors.period import GroupFactors
 from concal.consensus.factors.pooled import pooled, side_by_side
@@ -23,6 +24,7 @@ from concal.consensus.factors.without_groups import (
     with_rest,
 )
 from concal.data.period import GroupData
+from concal.errors import DataError
 from concal.response import make_model
 from concal.response.registry import kernels
 
@@ -115,6 +117,13 @@ def test_the_rest_is_what_the_others_responses_say(kind):
     assert np.abs((factors.mean[1] - expected) / spread).max() > 1.5
     np.testing.assert_allclose((found[0] - expected) / spread, 0.0, atol=WITHIN[model.name])
     np.testing.assert_allclose(np.sqrt(np.diagonal(covariance[0])) / spread, 1.0, atol=0.08)
+
+
+def test_items_the_rest_does_not_place_are_refused(monkeypatch):
+    monkeypatch.setattr(without_groups, "MOST_STEPS", 1)
+    factors, draws, said, _ = period(make_model("2pl"))
+    with pytest.raises(DataError, match=r"do not place 1 item \('i1'\).*exclude the item there for everybody"):
+        rest_of(factors, draws, said, {"i1": frozenset("b")})
 
 
 @pytest.mark.parametrize("kind", MODELS, ids=lambda m: m[0])

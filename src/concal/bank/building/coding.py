@@ -8,7 +8,7 @@ time, so nothing of it can be lost or stale.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -51,25 +51,35 @@ def merge_codings(codings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
         for name, state in coding.items():
             if state is not None:
                 known = found[name]["features"] if name in found else {}
-                force = in_force(found.get(name), state) or state
+                force = in_force([found[name], state] if name in found else [state]) or state
                 found[name] = {**force, "features": {**state["features"], **known}}
     return found
 
 
 def newest_coding(periods: Periods) -> dict[str, Any]:
-    """Formula and coding of each group that are in force: what its predictions are made with."""
-    found: dict[str, Any] = {}
-    for period in periods:
-        found |= {name: in_force(found.get(name), state) for name, state in periods.coding(period).items()}
-    return found
+    """Formula and coding of each group that are in force: what its predictions are made with.
 
-
-def in_force(older: State | None, newer: State | None) -> State | None:
-    """Which coding of a group counts: the newer, unless its items lack columns and those of the older did not.
-
-    As `concal.consensus.analytic.forms.form_in_force` has it of populations.
+    Another response model has other parameters: periods with another one than the group's newest do not count.
     """
-    return older if older and newer and newer.get("lacking") and not older.get("lacking") else newer
+    seen: dict[str, list[tuple[State | None, dict[str, Any]]]] = {}
+    for period in periods:
+        models = periods.strata(period)
+        for name, state in periods.coding(period).items():
+            seen.setdefault(name, []).append((state, models.get(name, {})))
+    return {name: in_force([s for s, m in found if _alike(m, found[-1][1])]) for name, found in seen.items()}
+
+
+def _alike(some: Mapping[str, Any], others: Mapping[str, Any]) -> bool:
+    """Whether strata that both have, have one response model."""
+    return all(some[stratum] == others[stratum] for stratum in some.keys() & others.keys())
+
+
+def in_force(states: Sequence[State | None]) -> State | None:
+    """Which coding of a group counts: the newest, one whose items lacked columns only if there is no other.
+
+    As `concal.consensus.analytic.forms.form_in_force` has it of populations; draws without a coding lack nothing.
+    """
+    return next((s for s in reversed(states) if s is None or not s.get("lacking")), states[-1])
 
 
 def _missing(periods: Periods, codings: Mapping[str, State | None]) -> pl.DataFrame:

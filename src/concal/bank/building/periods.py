@@ -24,7 +24,7 @@ from concal.bank.building.adjust import (
 from concal.bank.store.codec import decode_model
 from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderReader
-from concal.bank.store.manifest import PeriodEntry, Snapshot
+from concal.bank.store.manifest import Act, PeriodEntry, Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_ability_groups, read_calibration, read_draws, read_item_draws
 from concal.bank.tables.fit import read_fit, responses_by_group
@@ -100,6 +100,12 @@ class Periods:
         answered = responses_by_group(reader) if self.acts.concern_groups(period) else {}
         return self.acts.adjustment(period, reader.frame("answered", ["item_id"])["item_id"].to_list(), answered)
 
+    def lapsed(self, period: str) -> tuple[Act, ...]:
+        """Exclusions of groups of examinees that leave nobody out of the period."""
+        if not self.acts.concern_groups(period):
+            return ()
+        return self.acts.lapsed(period, responses_by_group(self.reader(period)))
+
     def _rests(self, period: str, by: Adjustment) -> Rests:
         """What other groups of examinees say, where acts leave some out."""
         if not by.left_out:
@@ -161,6 +167,13 @@ class Periods:
     def calibrated(self, period: str) -> pl.DataFrame:
         """item_id, group, dimension, n_responses and converged of the items of its calibration."""
         return adjust_table(self.reader(period).frame("answered"), self.adjustment(period))
+
+    def strata(self, period: str) -> dict[str, dict[str, Any]]:
+        """Response models of its groups as they are stored, stratum by stratum."""
+        found: dict[str, dict[str, Any]] = {}
+        for name, content in self.reader(period).json("calibration")["groups"].items():
+            found.setdefault(split_stratum(name)[0], {})[name] = content["plain"]["model"]
+        return found
 
     def models(self, period: str) -> dict[str, GroupModel]:
         """Response model and dimension of its groups; strata of one have the same."""

@@ -34,6 +34,7 @@ from concal.calibration.verdict import refuse_unconverged
 from concal.consensus.result import GroupConsensus
 from concal.data.period import PeriodData
 from concal.data.read import Table
+from concal.errors import counted, first_few
 from concal.spec import Spec
 
 
@@ -187,7 +188,8 @@ def _commit(
     assert made.consensus is not None
     convergence = new.calibration.convergence
     raised = tuple(alarm.text for alarm in made.alarms)
-    warnings = (*raised, *doubts, *convergence.warnings, *made.link.warnings, *made.consensus.warnings)
+    lapsed = _lapsed(Periods.of(store, made.snapshot), new.name)
+    warnings = (*raised, *doubts, *lapsed, *convergence.warnings, *made.link.warnings, *made.consensus.warnings)
     return Update(
         version=made.snapshot.number,
         action=made.snapshot.action,
@@ -199,6 +201,18 @@ def _commit(
         link=made.link,
         relinked=made.relinked,
         costs=dict(clock.costs),
+    )
+
+
+def _lapsed(periods: Periods, period: str) -> tuple[str, ...]:
+    """What to say of exclusions that leave nobody out: the period came back without the group, or with it renamed."""
+    acts = periods.lapsed(period)
+    if not acts:
+        return ()
+    said = first_few([f"{act.item} for {act.person_group}" for act in acts])
+    return (
+        f"{counted(len(acts), 'exclusion')} of groups of examinees in {period!r} without effect: {said}; no such group "
+        "answered the item there now: exclude it for the group as it is called now, or undo it (--undo)",
     )
 
 

@@ -169,7 +169,7 @@ def _say_lacking(form: FormTotals, names: Sequence[str]) -> list[str]:
         return []
     return [
         f"group {form.name!r}: {counted(len(names), 'item')} ({first_few(names)}) of which no period has every feature "
-        "of the formula; their prior is the population of the periods that lacked it, which does not know it (put "
+        "of the formula; their prior is a population that does not know it, and wider (put "
         "such a period in again with the features filled in)"
     ]
 

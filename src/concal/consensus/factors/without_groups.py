@@ -37,6 +37,7 @@ from concal.consensus.factors.pooled import pooled, side_by_side
 from concal.consensus.factors.remainder import kernel_tables, table_terms
 from concal.consensus.gaussian import raise_eigenvalues, sum_by, symmetric, times
 from concal.consensus.shared import with_own_spread
+from concal.errors import DataError, counted, first_few
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -115,7 +116,13 @@ def rest_of(group: GroupFactors, draws: GroupDraws, said: pl.DataFrame, left_out
     table = ResponseTable(*(np.stack(column) for column in zip(*map(pooled, tables), strict=True)))
     prior = item_prior(group, draws, rows)
     before = item_posterior(group.Q[rows], group.h[rows], *prior)
-    Q, h, after = _settled(group, side_by_side(tables), _pull(group.model, parts), before, prior)
+    try:
+        Q, h, after = _settled(group, rows, side_by_side(tables), _pull(group.model, parts), prior)
+    except (np.linalg.LinAlgError, _Unsettled):
+        raise DataError(
+            f"the groups of examinees that are left do not place {counted(len(ids), 'item')} ({first_few(ids)}): their "
+            "responses are too few, or do not tell a slope; exclude the item there for everybody instead"
+        ) from None
     n = np.array([part["n_responses"].sum() for part in parts], dtype=np.int64)
     dQ, dh = _remainder(group.model, table, Q, h, *after)
     return Rest(ids, rows, n, Q, h, dQ, dh, table, _shift(before, after))
@@ -165,20 +172,35 @@ def _gradient(model: ResponseModel, table: ResponseTable, xi: Array) -> Array:
     return table_terms(model, kernel_tables(table), lanes)[1][:, :, 0]
 
 
+class _Unsettled(Exception):
+    """Quadratics and the places they give went on moving each other."""
+
+
 def _settled(
-    group: GroupFactors, table: ResponseTable, pull: Array, start: tuple[Array, Array], prior: tuple[Array, Array]
+    group: GroupFactors,
+    rows: npt.NDArray[np.intp],
+    table: ResponseTable,
+    pull: Array,
+    prior: tuple[Array, Array],
 ) -> tuple[Array, Array, tuple[Array, Array]]:
-    """Tables and linear terms as quadratics where they and the prior place the items, and the items' posteriors."""
-    sigma, (mean, covariance) = with_own_spread(group.model, group.sigma), start
+    """Tables and linear terms as quadratics where they and the prior place the items, and the items' posteriors.
+
+    From where all groups have the items, by steps of an SD of the prior at most: far out a quadratic may send an item
+    that few responses place farther still.
+    """
+    sigma, longest = with_own_spread(group.model, group.sigma), np.sqrt(np.diagonal(prior[1], axis1=1, axis2=2))
+    mean, covariance = group.mean[rows], group.covariance[rows]
     for _ in range(MOST_STEPS):
-        before, sd = mean, np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
+        sd = np.sqrt(np.diagonal(covariance, axis1=1, axis2=2))
         Q, h, _ = linearise(group.model, kernel_tables(table), cubature(mean, covariance))
         Q = raise_eigenvalues(Q, prior_precision(metric.phi_of(mean), sigma), FLOOR)
         h = h + pull
-        mean, covariance = item_posterior(Q, h, *prior)
-        if (np.abs(mean - before) < CLOSE * sd).all():
-            break
-    return Q, h, (mean, covariance)
+        found, covariance = item_posterior(Q, h, *prior)
+        step = found - mean
+        if (np.abs(step) < CLOSE * sd).all():
+            return Q, h, (found, covariance)
+        mean = mean + np.clip(step, -longest, longest)
+    raise _Unsettled
 
 
 def _remainder(
