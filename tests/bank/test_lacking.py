@@ -208,3 +208,40 @@ def test_the_engine_finds_what_it_finds_without_the_terms(banks: dict[str, Bank]
     one, other = (bank.calibration(first).groups["g"] for bank in (poor, plain))
     np.testing.assert_array_equal(one.xi, other.xi)
     np.testing.assert_array_equal(one.beta, other.beta)
+
+
+@pytest.fixture(scope="module")
+def one_slope(tmp_path_factory: pytest.TempPathFactory) -> list[Bank]:
+    """Equal slopes, items described by their own periods' tables alone: the feature in both, and in the first."""
+    content = PROGRAMME.model_dump(mode="json", exclude_none=True)
+    content["groups"]["g"]["model"] = "1pl"
+    content["linking"]["purify"] = "paper"
+    spec = Spec.parse(content)
+    size = {"periods": 2, "items": 40, "examinees": 400, "responses_per_examinee": 16, "turnover": 0.3}
+    programme = simulate_programme(spec, seed=4, exposure_spread=0.3, **size)
+    empty = programme.items.with_columns(length=EMPTY)
+    folder, banks = tmp_path_factory.mktemp("one_slope"), []
+    for name, tables in (("both", (programme.items, programme.items)), ("first", (programme.items, empty))):
+        banks.append(Bank.create(folder / name, spec))
+        for (period, frame), table in zip(programme.responses.items(), tables, strict=True):
+            banks[-1].add(period, frame, table.join(frame, on="item_id", how="semi"))
+    return banks
+
+
+@pytest.mark.parametrize(("method", "wider"), [("joint", 0.1), ("analytic", 0.1), ("paper", 0.4)])
+def test_groups_with_one_slope_have_it_whatever_form_describes_their_items(
+    one_slope: list[Bank], method: str, wider: float
+) -> None:
+    """Items with the feature and without it have populations of their own, and one slope that both periods tell.
+
+    In the paper's method periods of one form alone tell what belongs to the population.
+    """
+    known, found = (bank.consensus(method).groups["g"] for bank in one_slope)
+    assert found.mean[:, 1] == pytest.approx(found.mean[0, 1], abs=1e-6)
+    assert np.isnan(found.X[:, 0]).any()
+    rows = [found.item_ids.index(item) for item in known.item_ids]
+    seen = known.n_periods > 0
+    off = ((found.mean[rows] - known.mean) / known.sd)[seen]
+    assert np.sqrt((off**2).mean(axis=0)).max() < 0.3
+    ratio = (found.sd[rows] / known.sd)[seen].mean(axis=0)
+    assert (np.abs(ratio - 1.0) < [0.1, wider]).all()

@@ -115,11 +115,11 @@ def test_the_coding_learned_before_goes_on(two_group_spec, two_group_items, two_
     assert third.data.groups["vocabulary"].lacking == ()
 
 
-def test_groups_with_equal_slopes_are_refused(two_group_spec, two_group_items, two_group_responses):
+def test_groups_with_equal_slopes_may_lack_it_too(two_group_spec, two_group_items, two_group_responses):
     empty = two_group_items.with_columns(length=pl.lit(None, dtype=pl.Float64))
-    spec = with_formula(two_group_spec, "~ length", model="1pl")
-    with pytest.raises(DataError, match=r"'length' is empty for all 6 items.*slopes or steps that are equal"):
-        check_period(two_group_responses, empty, spec)
+    found = check_period(two_group_responses, empty, with_formula(two_group_spec, "~ length", model="1pl"))
+    assert found.data.groups["vocabulary"].lacking == ("length",)
+    assert len(said(found)) == 1
 
 
 def test_strata_of_a_group_lack_together():

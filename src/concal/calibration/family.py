@@ -1,4 +1,4 @@
-"""Strata of one group: which groups of a layout share the population of d and log a."""
+"""What groups of a layout have in common: strata the population of d and log a, equal slopes and steps a value."""
 
 from __future__ import annotations
 
@@ -50,6 +50,17 @@ class Family:
         return standardised(np.concatenate([g.design.X for g in self.groups]), self.groups[0].design.to_user)
 
 
+@dataclass(frozen=True)
+class Common:
+    """A coordinate that all items of some groups have in common (`ResponseModel.shared`): it has one value.
+
+    `members` are positions among the layout's groups, the first one leads.
+    """
+
+    coordinate: int
+    members: tuple[int, ...]
+
+
 def families(groups: Sequence[GroupLayout]) -> tuple[Family, ...]:
     """Strata by the group they belong to; items with priors of their own (a guide) follow no population."""
     found: dict[tuple[str, bool], list[int]] = {}
@@ -57,3 +68,15 @@ def families(groups: Sequence[GroupLayout]) -> tuple[Family, ...]:
         alone = g.guide is not None
         found.setdefault((g.name if alone else split_stratum(g.name)[0], alone), []).append(k)
     return tuple(Family(tuple(ks), tuple(groups[k] for k in ks)) for ks in found.values())
+
+
+def in_common(groups: Sequence[GroupLayout]) -> tuple[Common, ...]:
+    """What belongs to groups as a whole: a slope to all strata, a step to those with as many categories.
+
+    Whose it is, does not depend on the population the items follow (`GroupLayout.owner`).
+    """
+    found: dict[tuple[int, str], list[int]] = {}
+    for k, g in enumerate(groups):
+        for c in g.model.shared:
+            found.setdefault((c, split_stratum(g.owner)[0] if c < HEAD else g.owner), []).append(k)
+    return tuple(Common(c, tuple(ks)) for (c, _), ks in found.items())

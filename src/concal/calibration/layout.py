@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.family import Family, families
+from concal.calibration.family import Common, Family, families, in_common
 from concal.calibration.priors import BetaPrior
 from concal.calibration.standardise import Standardisation, group_rows, standardise
 from concal.data.period import GroupData, Guide, PeriodData
@@ -25,7 +25,11 @@ FEWEST_PERSONS, FEWEST_RESPONSES = 200, 4000  # in a chunk: below, handing it ov
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """One group's responses in both orders (CSR), with its standardised design."""
+    """One group's responses in both orders (CSR), with its standardised design.
+
+    `part_of` names the group where this is part of one: items that follow a population of their own, but have equal
+    slopes or steps in common with the others.
+    """
 
     name: str
     model: ResponseModel
@@ -42,11 +46,17 @@ class GroupLayout:
     item_blocks: tuple[tuple[int, int], ...]  # as many items each, for what costs the same whatever the responses
     guide: Guide | None = None
     held: tuple[tuple[int, float, float], ...] = ()  # coordinate, mean, precision; see `ResponseModel.held`
+    part_of: str | None = None
 
     @cached_property
     def p(self) -> int:
         """Coordinates of xi."""
         return len(self.model.parameters)
+
+    @property
+    def owner(self) -> str:
+        """The group to which equal slopes and steps belong."""
+        return self.name if self.part_of is None else self.part_of
 
     @cached_property
     def free(self) -> npt.NDArray[np.intp]:
@@ -98,6 +108,11 @@ class Layout:
     def families(self) -> tuple[Family, ...]:
         """Groups by the population of d and log a they share."""
         return families(self.groups)
+
+    @cached_property
+    def in_common(self) -> tuple[Common, ...]:
+        """Slopes and steps that belong to groups as a whole."""
+        return in_common(self.groups)
 
 
 def lay_out(data: PeriodData) -> Layout:

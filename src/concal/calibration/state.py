@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.family import Family
+from concal.calibration.family import in_common
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import lanes_last
@@ -114,15 +114,15 @@ def pin(g: GroupLayout, s: GroupState) -> None:
         s.xi[:, c] = s.mean[:, c] = s.beta[0, c]
 
 
-def level_shared(families: Sequence[Family], groups: Sequence[GroupState]) -> None:
-    """Give all strata of a group the coordinates that belong to the group, where the first has them."""
-    for family in families:
-        for g, k in zip(family.groups, family.members, strict=True):
-            s = groups[k]
-            for c in g.model.shared:
-                s.beta[0, c] = s.beta_mean[0, c] = groups[family.lead].beta[0, c]
-            pin(g, s)
-            s.par = kernel_parameters(g, s.xi)
+def level_shared(layouts: Sequence[GroupLayout], groups: Sequence[GroupState]) -> None:
+    """Give all parts of a group the coordinates that belong to the group, where the first has them."""
+    for common in in_common(layouts):
+        c, lead = common.coordinate, groups[common.members[0]]
+        for k in common.members:
+            groups[k].beta[0, c] = groups[k].beta_mean[0, c] = lead.beta[0, c]
+    for g, s in zip(layouts, groups, strict=True):
+        pin(g, s)
+        s.par = kernel_parameters(g, s.xi)
 
 
 def initial_state(layout: Layout, seed: int) -> State:
@@ -145,7 +145,7 @@ def initial_state(layout: Layout, seed: int) -> State:
             mean = np.repeat(g.guide.mean[:, :, None], LANES, axis=2)
         xi = mean + 0.3 * sd * rng.standard_normal((g.n_items, g.p, LANES))
         groups.append(GroupState(xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, kernel_parameters(g, xi)))
-    level_shared(layout.families, groups)
+    level_shared(layout.groups, groups)
     M, D = len(layout.populations), layout.D
     theta = (0.1 * rng.standard_normal((layout.n_persons, D, LANES))).astype(np.float32)
     L = np.eye(D) + np.tril(0.4 * rng.standard_normal((LANES, D, D)), -1)

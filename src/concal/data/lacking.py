@@ -47,12 +47,6 @@ def known_part(
         return formula, ()
     who = f"{counted(answered.height, 'item')} of this period: {some(answered['item_id'])}"
     said = f"groups.{name}.features: {_named(lacking, answered)} for all {who}"
-    if group.response_model.shared:
-        found.error(
-            f"{said}; slopes or steps that are equal belong to all items, with and without the feature: fill it in, or "
-            "take it out of the formula"
-        )
-        return formula, ()
     rest = "keep what other periods say" if set(lacking) <= earlier else "are told by no period yet"
     found.warn(
         f"{said}; they are calibrated without it: its coefficients {rest}, and the prediction of items for which no "

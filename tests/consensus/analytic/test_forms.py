@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from phi_worlds import assert_same, by_id, changed, lacking, phi_world
 
+from concal.calibration.priors import beta_moments
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.forms import carry_slope, unite_forms
 from concal.consensus.analytic.items import item_posterior
-from concal.consensus.analytic.population import Population, consensus_population
+from concal.consensus.analytic.population import Population, consensus_population, with_common_evidence
 from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.gaussian import inverse
 from concal.errors import DataError
@@ -252,3 +253,32 @@ def test_carried_slopes_have_the_extras_integrated_out():
     plain = carry_slope(Q[:, :2, :2], h[:, :2], None, np.ones((4, 1)), 3)
     np.testing.assert_array_equal(plain[0][:, :2, :2], Q[:, :2, :2])
     assert inverse(Q).shape == Q.shape
+
+
+def test_forms_of_a_group_with_equal_slopes_tell_it_together():
+    """As if all coefficients of both forms were unknowns of one system, with one log a."""
+    world = phi_world(seed=6, n_items=30, links=False, tau=0.2)
+    model, whole, poor = make_model("1pl"), world.placed[0], lacking(world.placed[1])
+    forms = sum_periods([changed(whole, model=model), changed(poor, model=model)]).forms("g")
+    told = with_common_evidence(forms)
+    F = [form.beta_shift.size for form in forms]
+    own = [np.array([F[0] * k + i for i in range(F[k])]) for k in range(2)]
+    own[1][1] = 1  # the coordinate of log a is the first form's
+    P, h, centre = np.zeros((sum(F), sum(F))), np.zeros(sum(F)), np.zeros(sum(F))
+    for form, at in zip(forms, own, strict=True):
+        b_0, once = beta_moments(form.hyperprior, model.prior)
+        if at[1] != at[0] + 1:
+            once[1, :], once[:, 1] = 0.0, 0.0  # counted with the first form
+        P[np.ix_(at, at)] += form.beta_precision + once
+        h[at] += form.beta_shift
+        centre[at] = b_0.ravel()
+    free = np.setdiff1d(np.arange(sum(F)), [F[0] + 1])
+    covariance = np.linalg.inv(P[np.ix_(free, free)])
+    beta = centre[free] + covariance @ h[free]
+    place = {int(i): k for k, i in enumerate(free)}
+    for form, at in zip(told, own, strict=True):
+        got, rows = consensus_population(form), [place[int(i)] for i in at]
+        np.testing.assert_allclose(got.beta.ravel(), beta[rows], rtol=1e-8)
+        np.testing.assert_allclose(got.beta_covariance, covariance[np.ix_(rows, rows)], rtol=1e-6, atol=1e-12)
+    alone = [consensus_population(form).beta[0, 1] for form in forms]
+    assert abs(alone[0] - alone[1]) > 1e-3, "they do not agree by themselves"

@@ -17,7 +17,7 @@ from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.joint.arrange import arrange, group_layout
 from concal.consensus.joint.consensus import combine_jointly
 from concal.consensus.joint.likelihood import Factors
-from concal.consensus.joint.links import LinkPriors, LinkSteps, connected
+from concal.consensus.joint.links import LinkPriors, LinkSteps, Member, connected
 from concal.consensus.joint.state import JointState
 from concal.errors import LinkError
 from concal.spec import ConsensusSpec
@@ -118,7 +118,7 @@ def test_shift_of_the_metric_is_drawn_from_its_conditional(setting):
     """Along t the log joint density is a parabola: its maximum is the draw's mean, its curvature the precision."""
     g, tables, factors, priors, state = setting
     steps = LinkSteps(factors, priors, 1, Workers(1))
-    mine = [(families([g])[0], state.groups, g.beta_prior(TAU))]
+    mine = [Member(families([g])[0], state.groups, g.beta_prior(TAU))]
     t = steps._draw_shift(state.links[0], 0, mine, Told(0.0))
     spread = steps._draw_shift(state.links[0], 0, mine, Told(1.0)) - t
     lane = 4
@@ -131,7 +131,7 @@ def test_scale_of_the_metric_is_accepted_as_it_must_be(setting):
     """The ratio is the change of the log joint density plus the log Jacobian plus the proposals' densities, to 1e-8."""
     g, tables, factors, priors, state = setting
     steps = LinkSteps(factors, priors, 1, Workers(1))
-    mine = [(families([g])[0], state.groups, g.beta_prior(TAU))]
+    mine = [Member(families([g])[0], state.groups, g.beta_prior(TAU))]
 
     def proposal(links):
         P, r = priors.precision[0], links - priors.mean[0][:, :, None]

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.family import HEAD
 from concal.calibration.kernels import LANES
 from concal.calibration.moves.units import UnitSteps, accumulators
 from concal.calibration.priors import BetaPrior
@@ -36,16 +35,10 @@ class Place(NamedTuple):
 
 
 def move_shared(steps: UnitSteps, state: Any, taus: Sequence[float], rng: np.random.Generator) -> None:
-    """One step of every coordinate that belongs to a group; a slope belongs to all of its strata."""
-    for family in steps.layout.families:
-        tau = taus[family.lead]
-        for c in family.groups[0].model.shared:
-            if c < HEAD:
-                _move(steps, state, family.members, c, family.groups[0].beta_prior(tau)[c], rng)
-        for k, g in zip(family.members, family.groups, strict=True):
-            for c in g.model.shared:
-                if c >= HEAD:
-                    _move(steps, state, (k,), c, g.beta_prior(tau)[c], rng)
+    """One step of every coordinate that belongs to a group; its prior counts once, whatever the items' populations."""
+    for common in steps.layout.in_common:
+        lead, c = common.members[0], common.coordinate
+        _move(steps, state, common.members, c, steps.layout.groups[lead].beta_prior(taus[lead])[c], rng)
 
 
 def _move(

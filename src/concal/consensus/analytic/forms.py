@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.state import pinned
-from concal.consensus.analytic.population import Population, consensus_population
+from concal.consensus.analytic.population import Population, consensus_population, with_common_evidence
 from concal.consensus.analytic.totals import FormTotals
 from concal.consensus.gaussian import inverse, times
 from concal.errors import DataError, counted, first_few
@@ -106,6 +106,7 @@ def form_in_force(forms: Sequence[FormTotals]) -> FormTotals:
 
 def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> GroupEvidence:
     """Factor sums and prior of every item of a group; `items` come in even if nobody answered them."""
+    forms = with_common_evidence(forms)
     newest = form_in_force(forms)
     ordered = [*sorted((form for form in forms if form is not newest), key=lambda form: form.last), newest]
     ids = list(dict.fromkeys(i for form in reversed(ordered) for i in form.item_ids))

@@ -8,7 +8,8 @@ and precision T, is weak and not moved by the link.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -57,3 +58,39 @@ def consensus_population(form: FormTotals) -> Population:
     covariance = inverse(precision)
     beta = b_0 + (covariance @ form.beta_shift).reshape(-1, p)
     return Population(beta, covariance, from_log_cholesky(form.sigma / form.item_weight, p))
+
+
+def with_common_evidence(forms: Sequence[FormTotals]) -> list[FormTotals]:
+    r"""Forms of a group with what the others say of the coordinates that belong to the whole group.
+
+    Equal slopes and steps have one value for the items of all forms. What another form says of them, its other
+    coefficients u integrated out under their hyperprior, is added to a form's own sums,
+
+    .. math:: P_{ss} \mathrel{+}= P'_{ss} - P'_{su} (P'_{uu} + T_{uu})^{-1} P'_{us}, \qquad
+              h_s \mathrel{+}= h'_s - P'_{su} (P'_{uu} + T_{uu})^{-1} h'_u .
+
+    Steps of another number of categories are others: forms of another response model stay by themselves.
+    """
+    found = []
+    for form in forms:
+        alike = [f for f in forms if f is not form and f.model == form.model and f.population_weight > 0]
+        if not form.model.shared or form.population_weight <= 0 or not alike:
+            found.append(form)
+            continue
+        s = np.array(form.model.shared)
+        precision, shift = form.beta_precision.copy(), form.beta_shift.copy()
+        for other in alike:
+            P, h = _of_common(other, s)
+            precision[np.ix_(s, s)] += P
+            shift[s] += h
+        found.append(replace(form, beta_precision=precision, beta_shift=shift))
+    return found
+
+
+def _of_common(form: FormTotals, s: npt.NDArray[np.intp]) -> tuple[Array, Array]:
+    """Precision and shift of a form's coordinates s (of the intercept) with all else integrated out."""
+    _, once = beta_moments(form.hyperprior / form.population_weight, form.model.prior)
+    P, h = form.beta_precision, form.beta_shift
+    u = np.setdiff1d(np.arange(h.size), s)
+    gain = P[np.ix_(s, u)] @ inverse(P[np.ix_(u, u)] + once[np.ix_(u, u)])
+    return symmetric(P[np.ix_(s, s)] - gain @ P[np.ix_(u, s)]), h[s] - gain @ h[u]

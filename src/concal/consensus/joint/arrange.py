@@ -119,12 +119,9 @@ def _room(rows: npt.NDArray[np.intp], start: npt.NDArray[np.int64], model: Respo
 
 
 def by_form(group: GroupEvidence, tables: GroupTables) -> list[tuple[GroupEvidence, GroupTables]]:
-    """A group's answered items by the form that describes them, that in force first; each form as a group of its own.
-
-    What belongs to the group as a whole (equal slopes or steps) has no second population: such groups stay together.
-    """
+    """A group's answered items by the form that describes them, that in force first; each as a group of its own."""
     parts, left = [], np.ones(tables.rows.size, dtype=bool)
-    for form in () if group.model.shared else group.others:
+    for form in group.others:
         own = np.isin(tables.rows, form.rows)
         if own.any() and not own.all():
             left &= ~own
@@ -206,10 +203,13 @@ def answered_rows(group: GroupEvidence, tables: GroupTables) -> Array:
     return np.where(bare[:, None], X[~bare].mean(axis=0) if (~bare).any() else np.eye(1, X.shape[1])[0], X)
 
 
-def group_layout(group: GroupEvidence, tables: GroupTables, dim: int, whole: Array | None = None) -> GroupLayout:
+def group_layout(
+    group: GroupEvidence, tables: GroupTables, dim: int, whole: Array | None = None, part_of: str | None = None
+) -> GroupLayout:
     """The group's items as the engine's steps see them; there are no responses, so nobody's row is empty.
 
-    `whole` are the design rows of all strata of the group, where there are others.
+    `whole` are the design rows of all strata of the group, where there are others; `part_of` is the name of the group
+    of which these are the items of one form.
     """
     X, n = answered_rows(group, tables), tables.rows.size
     nobody = np.zeros(0, np.int32)
@@ -228,6 +228,7 @@ def group_layout(group: GroupEvidence, tables: GroupTables, dim: int, whole: Arr
         item_score=np.zeros(0, np.float32),
         item_chunks=_chunks(tables),
         item_blocks=blocks,
+        part_of=part_of,
     )
 
 

@@ -153,8 +153,9 @@ class _Stage:
         self.tables = tables if half_life is None else [faded(t, len(placed), half_life) for t in tables]
         whole = group_rows({g.name: answered_rows(g, table) for g, table in zip(self.evidence, tables, strict=True)})
         self.layouts = [
-            group_layout(group, table, totals.dimensions.index(group.dimension), whole[group.name])
-            for group, table in zip(self.evidence, tables, strict=True)
+            group_layout(g, tables[k], totals.dimensions.index(g.dimension), whole[g.name], part_of=group.name)
+            for group, parts in zip(self.groups, self.parts, strict=True)
+            for k, g in ((k, self.evidence[k]) for k in parts)
         ]
         self.factors = Factors(self.layouts, self.tables)
         self.taus = [float(group.hyperprior[0, 0]) for group in self.evidence]

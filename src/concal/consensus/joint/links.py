@@ -14,14 +14,14 @@ only the priors do, so t and log s are drawn along the orbit directly (as `conca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from concal import metric
 from concal.calibration import kernels
-from concal.calibration.family import HEAD, Family, families
+from concal.calibration.family import HEAD, Family, families, in_common
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout
 from concal.calibration.matrices import by_lane, lanes_last
@@ -37,10 +37,20 @@ from concal.errors import LinkError, first_few
 from concal.names import split_stratum
 
 Array = npt.NDArray[np.float64]
-Member = tuple[Family, Sequence[GroupState], BetaPrior]
-"""A group of the dimension, the states of its strata, and the prior of its coefficients."""
 LINK_STREAM = 50_000
 PINNED = 1e-8  # added to the variance of a link that is held: one without any is as good as fixed
+
+
+class Member(NamedTuple):
+    """A group of the dimension, the states of its strata, and the prior of its coefficients.
+
+    A slope that several groups have in common has its prior once: `slope_counts` says where.
+    """
+
+    family: Family
+    states: Sequence[GroupState]
+    prior: BetaPrior
+    slope_counts: bool = True
 
 
 class LinkPriors:
@@ -181,6 +191,7 @@ class LinkSteps:
     def __init__(self, factors: Factors, priors: LinkPriors, seed: int, workers: Workers) -> None:
         self.factors, self.priors, self.seed, self.workers = factors, priors, seed, workers
         self.families = families(factors.groups)
+        self.follow = {k for c in in_common(factors.groups) if c.coordinate == 1 for k in c.members[1:]}
         K, M = priors.mean.shape[:2]
         self.accepted = np.zeros((K, M, LANES), np.float32)
         self._precision = np.ascontiguousarray(np.broadcast_to(priors.precision[..., None], (K, M, 2, 2, LANES)))
@@ -223,22 +234,27 @@ class LinkSteps:
         """Draw t and then log s for every dimension, and carry items, populations and links along."""
         for k in range(state.links.shape[0]):
             mine = [
-                (f, [state.groups[m] for m in f.members], f.groups[0].beta_prior(taus[f.lead]))
+                Member(
+                    f,
+                    [state.groups[m] for m in f.members],
+                    f.groups[0].beta_prior(taus[f.lead]),
+                    f.lead not in self.follow,
+                )
                 for f in self.families
                 if f.groups[0].dim == k
             ]
             x = state.links[k]
             t = self._draw_shift(x, k, mine, rng)
             x[:, 1] += t
-            for _, states, _ in mine:
-                for s in states:
+            for member in mine:
+                for s in member.states:
                     s.beta[0, 0] += t
             log_s = self._draw_log_scale(x, k, mine, rng)
             scale = np.exp(log_s)
             x[:, 1] *= scale
             x[:, 0] += log_s
-            for family, states, _ in mine:
-                for g, s in zip(family.groups, states, strict=True):
+            for member in mine:
+                for g, s in zip(member.family.groups, member.states, strict=True):
                     s.beta[0, 0] -= t
                     _carry(g, s, scale, scale * t, self.workers)
         state.refresh_links()
@@ -246,9 +262,9 @@ class LinkSteps:
     def _draw_shift(self, x: Array, k: int, mine: Sequence[Member], rng: np.random.Generator) -> Array:
         P = self.priors.precision[k]
         r = x - self.priors.mean[k][:, :, None]
-        precision = np.full(LANES, P[:, 1, 1].sum() + sum(prior.precision[0] for *_, prior in mine))
+        precision = np.full(LANES, P[:, 1, 1].sum() + sum(m.prior.precision[0] for m in mine))
         pull = np.einsum("mb,mbl->l", P[:, 1], r) + sum(
-            (prior.precision[0] * s[0].beta[0, 0] for _, s, prior in mine), np.zeros(LANES)
+            (m.prior.precision[0] * m.states[0].beta[0, 0] for m in mine), np.zeros(LANES)
         )
         return np.asarray(-pull / precision + rng.standard_normal(LANES) / np.sqrt(precision))
 
@@ -269,7 +285,7 @@ class LinkSteps:
 
         def density(log_s: Array) -> Array:
             value = self.priors.density(k, moved(log_s)) + x.shape[0] * log_s
-            return value + sum((_population_density(f, s, prior, log_s) for f, s, prior in mine), np.zeros(LANES))
+            return value + sum((_population_density(member, log_s) for member in mine), np.zeros(LANES))
 
         forth = centre(x)
         drawn = forth + spread * rng.standard_normal(LANES)
@@ -279,14 +295,15 @@ class LinkSteps:
         return np.where(np.log(rng.random(LANES)) < ratio, drawn, 0.0)
 
 
-def _population_density(family: Family, states: Sequence[GroupState], prior: BetaPrior, log_s: Array) -> Array:
+def _population_density(member: Member, log_s: Array) -> Array:
     """A group's terms along log s: hyperpriors of beta and Sigma, and the volume of beta and Sigma."""
+    family, states, prior, slope_counts = member
     e, s = np.exp(log_s), states[0]
     against = unit_rate(family, states)
     power = unit_power(family.groups[0].design.X.shape[1], family.n_spread)
     value = power * log_s - 0.5 * prior.precision[0] * (s.beta[:, 0] ** 2).sum(axis=0) * e * e
     gap = s.beta[0, 1] - log_s - prior.mean[1]
-    return np.asarray(value - against / (e * e) - 0.5 * prior.precision[1] * gap**2)
+    return np.asarray(value - against / (e * e) - slope_counts * 0.5 * prior.precision[1] * gap**2)
 
 
 def _carry(g: GroupLayout, group: GroupState, s: Array, shift: Array, workers: Workers) -> None:

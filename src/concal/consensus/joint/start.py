@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.family import families
 from concal.calibration.kernels import LANES
 from concal.calibration.state import GroupState, level_shared
 from concal.calibration.workers import Workers
@@ -81,7 +80,7 @@ def start_items(
         for c in g.model.shared:
             s.beta[0, c] += np.sqrt(group.population.beta_covariance[c, c]) * rng.standard_normal(LANES)
         groups.append(s)
-    level_shared(families(factors.groups), groups)
+    level_shared(factors.groups, groups)
     return groups
 
 
