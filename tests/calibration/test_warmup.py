@@ -122,3 +122,18 @@ def test_thinning_keeps_every_second_draw_without_a_copy_of_them(small):
     for store in trace.xi:
         np.testing.assert_array_equal(store[: trace.kept, 0, 0, 0], np.arange(2, room + 1, 2))
     assert peak < max(store.nbytes for store in trace.xi) / 10
+
+
+def test_only_the_results_draws_stay_in_memory(small):
+    trace = Trace(small, CalibrationSpec(draws=240, chains=4))
+    room = 2 * trace.per_chain
+    trace.kept = room - 7
+    for store in trace.xi:
+        store[:] = np.arange(room)[:, None, None, None]
+    trace.draws["mu"] = np.arange(room)[:, None] + np.zeros(4)
+    chosen, before = trace.selection(), [store.nbytes for store in trace.xi]
+    trace.shrink()
+    assert [store.nbytes for store in trace.xi] == [size * trace.wanted // room for size in before]
+    np.testing.assert_array_equal(trace.final("mu")[0], chosen)
+    for k in range(len(small.groups)):
+        np.testing.assert_array_equal(trace.take_xi(k)[0, :, 0, 0], chosen)

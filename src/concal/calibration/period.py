@@ -127,9 +127,10 @@ def _result(data: PeriodData, layout: Layout, sampled: Sampled, period: str, see
     alone = {f.groups[0].name for f in layout.families if len(f.members) == 1}  # others' conditional means are draws
     centres: dict[str, Array] = {}
     theta_mean, theta_sd = _ability_moments(trace)
+    judged = [diagnose(trace.stored_xi(k), threads=sampled.threads) for k in range(len(layout.groups))]
+    trace.shrink()
     for k, (g, moments) in enumerate(zip(layout.groups, trace.averages.means(), strict=True)):
-        source, found = data.groups[g.name], diagnose(trace.stored_xi(k), threads=sampled.threads)
-        xi = trace.take_xi(k)
+        source, found, xi = data.groups[g.name], judged[k], trace.take_xi(k)
         T = g.design.to_user
         centres[g.name] = xi.mean(axis=(0, 1), dtype=np.float64)
         groups[g.name] = GroupDraws(

@@ -133,6 +133,16 @@ class Trace(SavedFields):
         """(chain, draw, item, parameter): a view of every stored draw of group k, what convergence is judged on."""
         return np.moveaxis(self.xi[k][: self.kept], -1, 0)
 
+    def shrink(self) -> None:
+        """Let go of all draws but the result's, in place: up to half of what a large period has in memory by then."""
+        chosen = self.selection()
+        stores: list[npt.NDArray[np.floating]] = [*self.xi, *self.draws.values()]
+        for store in stores:
+            for s, at in enumerate(chosen):
+                store[s] = store[at]
+            store.resize((chosen.size, *store.shape[1:]), refcheck=False)
+        self.kept = self.wanted = chosen.size
+
     def take_xi(self, k: int) -> npt.NDArray[np.float32]:
         """(chain, draw, item, parameter): the result's draws of group k; what was stored of it is let go.
 
