@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from programme import simulate_period
 
+from concal.bank.building.progress import Clock
 from concal.calibration import sampler as engine
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.kernels import LANES
@@ -137,3 +138,22 @@ def test_only_the_results_draws_stay_in_memory(small):
     np.testing.assert_array_equal(trace.final("mu")[0], chosen)
     for k in range(len(small.groups)):
         np.testing.assert_array_equal(trace.take_xi(k)[0, :, 0, 0], chosen)
+
+
+@pytest.mark.parametrize(
+    ("forecast", "in_vain"), [((3000, 4000), False), ((9000, 20000), False), ((47000, 52000), True)]
+)
+def test_a_limit_that_comes_first_is_told_while_there_is_time(small, monkeypatch, forecast, in_vain):
+    run = Sampler(small, CalibrationSpec(max_sweeps=10_000), 1, 1)
+    run.close()
+    run.state.sweep, run.seconds = 1000, 100.0
+    monkeypatch.setattr(run.trace.forecast, "range", lambda next_look: forecast)
+    told = run._progress(0.0)
+    assert told.needs == (run.warmup_end + forecast[0] if in_vain else None)
+    lines = []
+    Clock(lambda stage, share, message: lines.append(message)).engine(told)
+    assert ("the limit of sweeps comes first: the targets need some 48,000" in lines[0]) == in_vain
+    assert told.expected_sweeps == min(run.warmup_end + forecast[1], 10_000)
+    low, high = told.remaining
+    assert high <= 900.0, "there is nothing to wait for beyond the limit"
+    assert low <= high

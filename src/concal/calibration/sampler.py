@@ -37,7 +37,8 @@ LOST_AT_MOST = 0.2
 class Progress:
     """What a progress display shows.
 
-    `remaining` is a range in seconds; it has no upper end while nothing is known about how the chains mix.
+    `remaining` is a range in seconds; it has no upper end while nothing is known about how the chains mix. `needs` is
+    how many sweeps the targets seem to take at least, where the limit of sweeps comes before that.
     """
 
     phase: str
@@ -46,6 +47,7 @@ class Progress:
     sweeps_per_second: float
     reached: Reached | None
     remaining: tuple[float, float | None]
+    needs: int | None = None
 
 
 Report = Callable[[Progress], None]
@@ -222,13 +224,16 @@ class Sampler:
         warm = sweep < self.warmup_end
         low, high = (self.warmup_end + n if n is not None else None for n in trace.forecast.range(trace.next_check))
         assert low is not None
+        limit = self.spec.max_sweeps
+        last, most = min(low, limit), None if high is None else min(high, limit)
         return Progress(
             "start" if sweep <= NEWTON_START else "warm-up" if warm else "sampling",
             sweep,
-            high or low,
+            most or last,
             speed,
             trace.reached if not warm else None,
-            (max(low - sweep, 0) / speed, None if high is None else max(high - sweep, 0) / speed),
+            (max(last - sweep, 0) / speed, None if most is None else max(most - sweep, 0) / speed),
+            low if low > limit else None,
         )
 
 

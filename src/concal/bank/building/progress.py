@@ -123,7 +123,15 @@ class Clock:
         if reached is not None:
             notes.append(f"worst R-hat {reached.max_rhat:.3f}, error {error_text(reached.error.mean)} of an SD")
         notes.append(_time_left(*report.remaining))
+        if report.needs is not None:
+            notes.append(f"the limit of sweeps comes first: the targets need some {_round(report.needs):,}")
         self.tell(self._sampling, min(sweep / expected, 1.0) if expected else 0.0, ", ".join(notes))
+
+
+def _round(n: int) -> int:
+    """To two digits: more is not known of a forecast."""
+    step = 10 ** max(len(str(n)) - 2, 0)
+    return -(-n // step) * step
 
 
 def _time_left(low: float, high: float | None) -> str:
