@@ -10,6 +10,7 @@ import pytest
 
 from concal.cli import main
 from concal.cli.outputs import output_schema
+from concal.data.check import check_period
 from concal.errors import DataError
 from concal.spec import Spec
 from concal.start import look_at_files, write_start
@@ -362,3 +363,35 @@ def test_tables_without_scores(text, message, tmp_path):
     path.write_text(text)
     with pytest.raises(DataError, match=message):
         look_at_files(path)
+
+
+def examinees(n: int) -> pl.DataFrame:
+    """Two columns of groups; the others have one level, a rare one, gaps, or a level for everybody."""
+    k = pl.int_range(n)
+    return pl.select(
+        person_id="s" + k.cast(pl.String),
+        site=pl.when(k % 3 == 0).then(pl.lit("south\nwest")).otherwise(pl.lit("north")),
+        gender=1 + k % 2,
+        one=pl.lit("x"),
+        rare=pl.when(k < 9).then(pl.lit("a")).otherwise(pl.lit("b")),
+        known=pl.when(k > 9).then(pl.lit("a")),
+        pupil="p" + k.cast(pl.String),
+    )
+
+
+@pytest.mark.parametrize("wide", [False, True])
+def test_columns_that_sort_examinees_are_proposed(tmp_path, wide, capsys):
+    table, path = long_table(200), tmp_path / "r.csv"
+    table = table.pivot("item_id", index="person_id", values="score") if wide else table
+    table.join(examinees(200), on="person_id", maintain_order="left").write_csv(path)
+    found = look_at_files(path)
+    assert set(found.examinee_groups) == {"site", "gender"}
+    folder = accepted(found, tmp_path, f"{wide}")
+    text = (folder / "bank.toml").read_text()
+    assert "# person_group = \"gender\"  # 2 groups, '1' (100), '2' (100)" in text
+    chosen = text.replace('# person_group = "gender"', 'person_group = "gender"')
+    spec = Spec.parse(tomllib.loads(chosen))
+    checked = check_period(path, folder / "items.csv", spec, wide=wide)
+    assert checked.data.populations == ("1", "2")
+    assert run("start", path, "--to", tmp_path / "again") == 0
+    assert "examinees come in groups by 'gender' (2 groups, '1' (100), '2' (100))" in capsys.readouterr().out

@@ -178,6 +178,7 @@ START = _object(
         "responses": _whole("responses"),
         "groups": _rows("proposed groups", views.DRAFTS),
         "features": _rows("item features", views.FEATURES),
+        "examinee_groups": _texts("columns of the responses that could be data.person_group"),
         "odd": _texts("what a careful person would look at"),
         "files": _texts("written"),
         "accepted": _of("boolean", "whether `concal add` would take the drafts as they are"),

@@ -63,6 +63,7 @@ def _as_data(found: Start, written: list[Path]) -> dict[str, Any]:
         "responses": found.responses,
         "groups": _group_rows(found),
         "features": json_rows(found.features),
+        "examinee_groups": list(found.examinee_groups),
         "odd": list(found.odd),
         "files": [str(path) for path in written],
         "accepted": found.problems is None,
@@ -93,6 +94,8 @@ def _print(found: Start, written: list[Path], responses: Path) -> None:
     print_view(pl.DataFrame(_group_rows(found)), views.DRAFTS)
     if found.features.height:
         print_view(found.features, views.FEATURES)
+    for name, groups in found.examinee_groups.items():
+        typer.echo(f"examinees come in groups by {name!r} ({groups}): data.person_group, if they are populations apart")
     print_warnings(found.odd)
     typer.echo(f"written: {', '.join(map(str, written))}")
     if found.problems is not None:

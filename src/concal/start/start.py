@@ -17,6 +17,7 @@ from concal.report.write import write_whole
 from concal.spec import DataSpec, Spec
 from concal.start.columns import Columns, find_columns
 from concal.start.features import describe_features, from_responses, match_items, terms_by_group
+from concal.start.people import examinee_groups
 from concal.start.scores import describe_items, kind_of, recoded, settle_kinds
 from concal.start.write import GroupDraft, draft_spec
 
@@ -40,6 +41,8 @@ class Start:
         The item table: item_id, group, features.
     features : polars DataFrame
         column, kind, levels, missing, term.
+    examinee_groups : dict of column -> groups in words
+        Columns of the responses that could be ``data.person_group``.
     odd : tuple of str
         What a careful person would look at.
     toml : str
@@ -56,6 +59,7 @@ class Start:
     groups: tuple[GroupDraft, ...]
     items: pl.DataFrame
     features: pl.DataFrame
+    examinee_groups: dict[str, str]
     odd: tuple[str, ...]
     toml: str
     recoded: pl.DataFrame | None
@@ -115,7 +119,8 @@ def look_at_files(
     if changed is not None:
         data = {k: v for k, v in data.items() if k == "duplicates"}
     head = _head(responses, answers, columns, changed is not None)
-    toml = draft_spec(_title(responses), data, notes, groups, terms_by_group(grouped, features), head)
+    people = {} if changed is not None else examinee_groups(table, columns.person_id, columns.others)
+    toml = draft_spec(_title(responses), data, notes, groups, terms_by_group(grouped, features), head, people)
     spec = Spec.parse(_parsed(toml))
     problems = _problems(changed if changed is not None else responses, grouped, spec, columns.wide and changed is None)
     return Start(
@@ -125,6 +130,7 @@ def look_at_files(
         tuple(groups),
         grouped,
         features,
+        people,
         tuple(odd),
         toml,
         changed,

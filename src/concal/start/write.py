@@ -28,6 +28,7 @@ def draft_spec(
     groups: Sequence[GroupDraft],
     terms: Mapping[str, Sequence[str]],
     head: Sequence[str],
+    people: Mapping[str, str],
 ) -> str:
     """The text of a bank.toml.
 
@@ -45,6 +46,8 @@ def draft_spec(
         Features that were found, as terms of a formula, by group.
     head
         Lines of comment at the top.
+    people
+        Columns that sort examinees into groups, and the groups in words.
     """
     lines = [f"# {line}".rstrip() for line in head]
     lines += [
@@ -54,8 +57,11 @@ def draft_spec(
         'dimensions = ["ability"]  # latent dimensions; name several and give every group one of them',
         '# reference = "2026Q1"  # the period that sets the metric; default: the first one added',
     ]
-    if data:
-        lines += ["", "[data]", *(_line(key, value, notes.get(key, "")) for key, value in data.items())]
+    said = [_line(key, value, notes.get(key, "")) for key, value in data.items()]
+    for name, groups_are in people.items():
+        said.append(f"# {_line('person_group', name, groups_are)}: ability distributions of their own, and DIF")
+    if said:
+        lines += ["", "[data]", *said]
     for group in groups:
         lines += ["", *_group(group, terms.get(group.name, ()))]
     lines += [
