@@ -15,6 +15,8 @@ from concal.compiler import functions as functions  # gives the arithmetic its c
 from concal.compiler.cache import cache_folder, kernel, sources_hash
 from concal.compiler.clock import compile_seconds
 from concal.compiler.dispatch import (
+    aims,
+    call_aim,
     call_curve,
     call_extra_terms,
     call_factored,
@@ -53,8 +55,10 @@ __all__ = [
     "FAST",
     "LANES",
     "LanesType",
+    "aims",
     "as_double",
     "cache_folder",
+    "call_aim",
     "call_curve",
     "call_extra_terms",
     "call_factored",

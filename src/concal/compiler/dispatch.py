@@ -37,6 +37,17 @@ def call_curve(tag: Any, eta: Any, par: Any) -> Any:
     return kernels(tag).curve(tag, eta, par)
 
 
+def aims(tag: Any) -> bool:
+    """Whether the model says where in eta a score points (`concal.response.registry.register`)."""
+    return kernels(tag).aim is not None
+
+
+def call_aim(tag: Any, y: Any, par: Any) -> Any:
+    """(Place, information) of a score in eta; no information where the model has no such kernel."""
+    known = kernels(tag).aim
+    return (np.zeros_like(y), np.zeros_like(y)) if known is None else known(tag, y, par)
+
+
 _COMPILED: dict[Any, Any] = {}
 _CALLABLE: set[Any] = set()
 
@@ -103,3 +114,19 @@ def _call_extra_terms(tag: Any, y: Any, eta: Any, par: Any, out: Any) -> Any:
 def _call_curve(tag: Any, eta: Any, par: Any) -> Any:
     kernel = _compiled(kernels(tag.instance_class).curve)
     return lambda tag, eta, par: kernel(tag, eta, par)
+
+
+@overload(aims, strict=False, jit_options=INLINE)
+def _aims(tag: Any) -> Any:
+    if kernels(tag.instance_class).aim is None:
+        return lambda tag: False
+    return lambda tag: True
+
+
+@overload(call_aim, strict=False, jit_options=INLINE)
+def _call_aim(tag: Any, y: Any, par: Any) -> Any:
+    known = kernels(tag.instance_class).aim
+    if known is None:
+        return lambda tag, y, par: (splat(0.0), splat(0.0))
+    kernel = _compiled(known)
+    return lambda tag, y, par: kernel(tag, y, par)

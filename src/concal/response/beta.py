@@ -17,6 +17,7 @@ from concal.response.base import Array, PopulationPrior, ResponseModel
 from concal.response.beta_kernels import (
     LARGEST_LOG_PHI,
     SMALLEST_SHAPE,
+    beta_aim,
     beta_curve,
     beta_extra_terms,
     beta_terms,
@@ -35,7 +36,7 @@ class BetaTag(NamedTuple):
     log_smallest_shape: float
 
 
-@register(BetaTag, beta_terms, beta_extra_terms, beta_curve)
+@register(BetaTag, beta_terms, beta_extra_terms, beta_curve, aim=beta_aim)
 @dataclass(frozen=True)
 class Beta(ResponseModel):
     """A share strictly between 0 and 1."""

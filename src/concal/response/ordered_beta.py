@@ -23,6 +23,7 @@ from concal.response.base import Array, PopulationPrior, ResponseModel
 from concal.response.beta import beta_expectations, beta_logit_moments, draw_inside, unit_remedy
 from concal.response.beta_kernels import (
     SMALLEST_SHAPE,
+    ordered_aim,
     ordered_curve,
     ordered_extra_terms,
     ordered_terms,
@@ -44,7 +45,7 @@ class OrderedBetaTag(NamedTuple):
     endpoint: float
 
 
-@register(OrderedBetaTag, ordered_terms, ordered_extra_terms, ordered_curve)
+@register(OrderedBetaTag, ordered_terms, ordered_extra_terms, ordered_curve, aim=ordered_aim)
 @dataclass(frozen=True)
 class OrderedBeta(ResponseModel):
     """A share from 0 to 1, endpoints included."""

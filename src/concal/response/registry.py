@@ -49,12 +49,13 @@ Rasch model: a theta and a d are in logits, and a is the abilities' SD there."""
 
 
 class Kernels(NamedTuple):
-    """The three functions compiled code calls for a model; their meaning is in `register`."""
+    """The functions compiled code calls for a model; their meaning is in `register`."""
 
     terms: Kernel
     extra_terms: Kernel
     curve: Kernel
     factored: bool = False
+    aim: Kernel | None = None
 
     def log_terms(self, tag: Any, y: Any, eta: Any, par: Any) -> tuple[Any, Any, Any]:
         """Log-likelihood, d/d eta and information, whether or not the model leaves its logarithm to the caller."""
@@ -69,7 +70,12 @@ _KERNELS: dict[type, Kernels] = {}
 
 
 def register(
-    tag_class: type, terms: Kernel, extra_terms: Kernel, curve: Kernel, factored: bool = False
+    tag_class: type,
+    terms: Kernel,
+    extra_terms: Kernel,
+    curve: Kernel,
+    factored: bool = False,
+    aim: Kernel | None = None,
 ) -> Callable[[type[Model]], type[Model]]:
     """Class decorator: tie a model to the kernels compiled code calls for its tag.
 
@@ -88,10 +94,14 @@ def register(
     factored
         For speed: `terms` gives ``(l, f, d/d eta, information)`` instead, with log-likelihood l + log f and f in
         [2^-12, 2^12]. The engine multiplies eight f before it takes one logarithm.
+    aim
+        For models with scores in between: ``aim(tag, y, par) -> (place, information)``, a normal in eta like the
+        likelihood of the score, of information 0 at an atom. Integrals over abilities look there: a precise score
+        tells eta to a fraction of what examinees differ by.
     """
 
     def tie(model: type[Model]) -> type[Model]:
-        _KERNELS[tag_class] = Kernels(terms, extra_terms, curve, factored)
+        _KERNELS[tag_class] = Kernels(terms, extra_terms, curve, factored, aim)
         return model
 
     return tie

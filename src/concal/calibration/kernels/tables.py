@@ -4,7 +4,17 @@ A cell of n responses with score y in a bin of abilities N(mu, sigma) counts
 
 .. math:: n \log \sum_k w_k\, p(y \mid \eta_k), \qquad \eta_k = a (\mu + \sigma z_k - d),
 
-with three Gauss-Hermite nodes. A unit is one table; accumulators are those of the other passes.
+with three nodes. A unit is one table; accumulators are those of the other passes.
+
+A score that has a probability of its own tells little of one ability, and the nodes are those of Gauss and Hermite in
+the bin. A score in between may tell more than the bin does: of a score as precise as .1 in the logit three nodes half a
+logit apart see next to nothing, and made the precision's log-likelihood wrong by tens. There the nodes lie where bin
+and score say, each as a normal (`aim` of `concal.response.registry.register`), and count by how much likelier the
+ability is in the bin than there. With x = (theta - mu) / sigma and s = a sigma, for a score that tells eta to be e with
+information w,
+
+.. math:: x_k = \hat x + r z_k, \quad \hat x = r^2 s w (e - a(\mu - d)), \quad r^2 = (1 + w s^2)^{-1}, \quad
+          \log w_k = \log w_k^{GH} + (z_k^2 - x_k^2) / 2 + \log r .
 """
 
 from __future__ import annotations
@@ -16,6 +26,8 @@ import numpy as np
 from concal.calibration.kernels.passes import _item_chain_rule
 from concal.compiler import (
     LANES,
+    aims,
+    call_aim,
     call_extra_terms,
     call_terms,
     inlined,
@@ -29,27 +41,41 @@ from concal.compiler import (
 from concal.response import arithmetic
 
 ROOT_3 = 1.7320508075688772
-OUTER, MIDDLE = 1.0 / 6.0, 2.0 / 3.0  # Gauss-Hermite weights of the nodes -sqrt(3), 0, sqrt(3)
+
+
+LOG_OUTER, LOG_MIDDLE = float(np.log(1.0 / 6.0)), float(np.log(2.0 / 3.0))
+"""Weights of the nodes -sqrt(3), 0, sqrt(3)."""
 
 
 @inlined
 def _mix(l0: Any, l1: Any, l2: Any) -> Any:
-    """log(sum w_k e^l_k) and the nodes' shares in it."""
+    """log(sum e^l_k) and the nodes' shares in it."""
     top = arithmetic.maximum(l1, arithmetic.maximum(l0, l2))
-    e0 = OUTER * arithmetic.exp(l0 - top)
-    e1 = MIDDLE * arithmetic.exp(l1 - top)
-    e2 = OUTER * arithmetic.exp(l2 - top)
+    e0 = arithmetic.exp(l0 - top)
+    e1 = arithmetic.exp(l1 - top)
+    e2 = arithmetic.exp(l2 - top)
     total = e0 + e1 + e2
     scale = 1.0 / total
     return top + arithmetic.log(total), e0 * scale, e1 * scale, e2 * scale
 
 
 @inlined
-def _etas(a: Any, d: Any, mean: Any, sd: Any) -> Any:
-    """Eta at the three nodes of a bin."""
-    middle = a * (mean - d)
-    step = a * (sd * ROOT_3)
-    return middle - step, middle, middle + step
+def _nodes(tag: Any, y: Any, m: Any, s: Any, par: Any) -> Any:
+    """Eta at the three nodes of a score in a bin N(m, s) of eta, and the logarithms of their weights."""
+    if aims(tag):
+        place, w = call_aim(tag, y, par)
+        total = 1.0 + w * s * s
+        log_r = -0.5 * arithmetic.log(total)
+        step = ROOT_3 * arithmetic.exp(log_r)
+        x1 = s * w * (place - m) / total
+        x0 = x1 - step
+        x2 = x1 + step
+        w0 = LOG_OUTER + 1.5 + log_r - 0.5 * x0 * x0
+        w1 = LOG_MIDDLE + log_r - 0.5 * x1 * x1
+        w2 = LOG_OUTER + 1.5 + log_r - 0.5 * x2 * x2
+        return m + s * x0, m + s * x1, m + s * x2, w0, w1, w2
+    step = s * ROOT_3
+    return m - step, m, m + step, splat(LOG_OUTER), splat(LOG_MIDDLE), splat(LOG_OUTER)
 
 
 @kernel
@@ -62,15 +88,16 @@ def table_pass(
         ll, g, ge = splat64(0.0), splat64(0.0), splat64(0.0)
         w, we, wee = splat64(0.0), splat64(0.0), splat64(0.0)
         for b in range(bins[j]):
-            eta0, eta1, eta2 = _etas(a, d, splat(mean[j, b]), splat(sd[j, b]))
+            middle, spread = a * (splat(mean[j, b]) - d), a * splat(sd[j, b])
             for k in range(count.shape[2]):
                 n = count[j, b, k]
                 if n > 0.0:
                     y = splat(score[j, b, k])
+                    eta0, eta1, eta2, v0, v1, v2 = _nodes(tag, y, middle, spread, (par, j))
                     l0, g0, w0 = call_terms(tag, y, eta0, (par, j))
                     l1, g1, w1 = call_terms(tag, y, eta1, (par, j))
                     l2, g2, w2 = call_terms(tag, y, eta2, (par, j))
-                    log_mean, p0, p1, p2 = _mix(l0, l1, l2)
+                    log_mean, p0, p1, p2 = _mix(l0 + v0, l1 + v1, l2 + v2)
                     many = splat64(n)
                     g0, g1, g2 = p0 * g0, p1 * g1, p2 * g2
                     w0, w1, w2 = p0 * w0, p1 * w1, p2 * w2
@@ -108,15 +135,16 @@ def table_pass_extras(
         for m in range(n_out + q):
             put(total, (m,), splat64(0.0))
         for b in range(bins[j]):
-            eta0, eta1, eta2 = _etas(a, d, splat(mean[j, b]), splat(sd[j, b]))
+            middle, spread = a * (splat(mean[j, b]) - d), a * splat(sd[j, b])
             for k in range(count.shape[2]):
                 n = count[j, b, k]
                 if n > 0.0:
                     y = splat(score[j, b, k])
+                    eta0, eta1, eta2, v0, v1, v2 = _nodes(tag, y, middle, spread, (par, j))
                     l0, g0, w0 = call_extra_terms(tag, y, eta0, (par, j), out0)
                     l1, g1, w1 = call_extra_terms(tag, y, eta1, (par, j), out1)
                     l2, g2, w2 = call_extra_terms(tag, y, eta2, (par, j), out2)
-                    log_mean, p0, p1, p2 = _mix(l0, l1, l2)
+                    log_mean, p0, p1, p2 = _mix(l0 + v0, l1 + v1, l2 + v2)
                     many = splat64(n)
                     g0, g1, g2 = p0 * g0, p1 * g1, p2 * g2
                     w0, w1, w2 = p0 * w0, p1 * w1, p2 * w2
@@ -152,14 +180,15 @@ def add_table_values(
         for f in range(start[j], start[j + 1]):
             A_f, B_f = row(A, (period[f],)), row(B, (period[f],))
             for b in range(bins[f]):
-                eta0, eta1, eta2 = _etas(a, d, A_f * mean[f, b] + B_f, A_f * sd[f, b])
+                middle, spread = a * (A_f * mean[f, b] + B_f - d), a * (A_f * sd[f, b])
                 for k in range(count.shape[2]):
                     n = count[f, b, k]
                     if n > 0.0:
                         y = splat(score[f, b, k])
+                        eta0, eta1, eta2, v0, v1, v2 = _nodes(tag, y, middle, spread, (par, j))
                         l0, _, _ = call_terms(tag, y, eta0, (par, j))
                         l1, _, _ = call_terms(tag, y, eta1, (par, j))
                         l2, _, _ = call_terms(tag, y, eta2, (par, j))
-                        log_mean, _, _, _ = _mix(l0, l1, l2)
+                        log_mean, _, _, _ = _mix(l0 + v0, l1 + v1, l2 + v2)
                         ll = ll + splat64(n) * widen(log_mean)
         put(total, (j - lo,), row(total, (j - lo,)) + ll)
