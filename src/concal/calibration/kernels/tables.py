@@ -32,6 +32,7 @@ from concal.compiler import (
     call_terms,
     inlined,
     kernel,
+    lane_sqrt,
     put,
     row,
     splat,
@@ -43,39 +44,35 @@ from concal.response import arithmetic
 ROOT_3 = 1.7320508075688772
 
 
-LOG_OUTER, LOG_MIDDLE = float(np.log(1.0 / 6.0)), float(np.log(2.0 / 3.0))
-"""Weights of the nodes -sqrt(3), 0, sqrt(3)."""
+OUTER, MIDDLE = 1.0 / 6.0, 2.0 / 3.0  # Gauss-Hermite weights of the nodes -sqrt(3), 0, sqrt(3)
 
 
 @inlined
-def _mix(l0: Any, l1: Any, l2: Any) -> Any:
-    """log(sum e^l_k) and the nodes' shares in it."""
+def _mix(l0: Any, l1: Any, l2: Any, r: Any) -> Any:
+    """log(r sum w_k e^l_k) and the nodes' shares in it."""
     top = arithmetic.maximum(l1, arithmetic.maximum(l0, l2))
-    e0 = arithmetic.exp(l0 - top)
-    e1 = arithmetic.exp(l1 - top)
-    e2 = arithmetic.exp(l2 - top)
+    e0 = OUTER * arithmetic.exp(l0 - top)
+    e1 = MIDDLE * arithmetic.exp(l1 - top)
+    e2 = OUTER * arithmetic.exp(l2 - top)
     total = e0 + e1 + e2
     scale = 1.0 / total
-    return top + arithmetic.log(total), e0 * scale, e1 * scale, e2 * scale
+    return top + arithmetic.log(r * total), e0 * scale, e1 * scale, e2 * scale
 
 
 @inlined
 def _nodes(tag: Any, y: Any, m: Any, s: Any, par: Any) -> Any:
-    """Eta at the three nodes of a score in a bin N(m, s) of eta, and the logarithms of their weights."""
+    """Eta at the three nodes of a score in a bin N(m, s) of eta, what each has in log w beyond Gauss-Hermite, and r."""
     if aims(tag):
         place, w = call_aim(tag, y, par)
-        total = 1.0 + w * s * s
-        log_r = -0.5 * arithmetic.log(total)
-        step = ROOT_3 * arithmetic.exp(log_r)
-        x1 = s * w * (place - m) / total
-        x0 = x1 - step
-        x2 = x1 + step
-        w0 = LOG_OUTER + 1.5 + log_r - 0.5 * x0 * x0
-        w1 = LOG_MIDDLE + log_r - 0.5 * x1 * x1
-        w2 = LOG_OUTER + 1.5 + log_r - 0.5 * x2 * x2
-        return m + s * x0, m + s * x1, m + s * x2, w0, w1, w2
+        ws = w * s
+        r2 = 1.0 / (1.0 + ws * s)
+        r = lane_sqrt(r2)
+        x1 = r2 * (ws * (place - m))
+        x0 = x1 - ROOT_3 * r
+        x2 = x1 + ROOT_3 * r
+        return m + s * x0, m + s * x1, m + s * x2, 1.5 - 0.5 * x0 * x0, -0.5 * x1 * x1, 1.5 - 0.5 * x2 * x2, r
     step = s * ROOT_3
-    return m - step, m, m + step, splat(LOG_OUTER), splat(LOG_MIDDLE), splat(LOG_OUTER)
+    return m - step, m, m + step, splat(0.0), splat(0.0), splat(0.0), splat(1.0)
 
 
 @kernel
@@ -93,11 +90,11 @@ def table_pass(
                 n = count[j, b, k]
                 if n > 0.0:
                     y = splat(score[j, b, k])
-                    eta0, eta1, eta2, v0, v1, v2 = _nodes(tag, y, middle, spread, (par, j))
+                    eta0, eta1, eta2, v0, v1, v2, r = _nodes(tag, y, middle, spread, (par, j))
                     l0, g0, w0 = call_terms(tag, y, eta0, (par, j))
                     l1, g1, w1 = call_terms(tag, y, eta1, (par, j))
                     l2, g2, w2 = call_terms(tag, y, eta2, (par, j))
-                    log_mean, p0, p1, p2 = _mix(l0 + v0, l1 + v1, l2 + v2)
+                    log_mean, p0, p1, p2 = _mix(l0 + v0, l1 + v1, l2 + v2, r)
                     many = splat64(n)
                     g0, g1, g2 = p0 * g0, p1 * g1, p2 * g2
                     w0, w1, w2 = p0 * w0, p1 * w1, p2 * w2
@@ -140,11 +137,11 @@ def table_pass_extras(
                 n = count[j, b, k]
                 if n > 0.0:
                     y = splat(score[j, b, k])
-                    eta0, eta1, eta2, v0, v1, v2 = _nodes(tag, y, middle, spread, (par, j))
+                    eta0, eta1, eta2, v0, v1, v2, r = _nodes(tag, y, middle, spread, (par, j))
                     l0, g0, w0 = call_extra_terms(tag, y, eta0, (par, j), out0)
                     l1, g1, w1 = call_extra_terms(tag, y, eta1, (par, j), out1)
                     l2, g2, w2 = call_extra_terms(tag, y, eta2, (par, j), out2)
-                    log_mean, p0, p1, p2 = _mix(l0 + v0, l1 + v1, l2 + v2)
+                    log_mean, p0, p1, p2 = _mix(l0 + v0, l1 + v1, l2 + v2, r)
                     many = splat64(n)
                     g0, g1, g2 = p0 * g0, p1 * g1, p2 * g2
                     w0, w1, w2 = p0 * w0, p1 * w1, p2 * w2
@@ -185,10 +182,10 @@ def add_table_values(
                     n = count[f, b, k]
                     if n > 0.0:
                         y = splat(score[f, b, k])
-                        eta0, eta1, eta2, v0, v1, v2 = _nodes(tag, y, middle, spread, (par, j))
+                        eta0, eta1, eta2, v0, v1, v2, r = _nodes(tag, y, middle, spread, (par, j))
                         l0, _, _ = call_terms(tag, y, eta0, (par, j))
                         l1, _, _ = call_terms(tag, y, eta1, (par, j))
                         l2, _, _ = call_terms(tag, y, eta2, (par, j))
-                        log_mean, _, _, _ = _mix(l0 + v0, l1 + v1, l2 + v2)
+                        log_mean, _, _, _ = _mix(l0 + v0, l1 + v1, l2 + v2, r)
                         ll = ll + splat64(n) * widen(log_mean)
         put(total, (j - lo,), row(total, (j - lo,)) + ll)
