@@ -13,6 +13,7 @@ import polars as pl
 
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.layout import lay_out
+from concal.calibration.others import item_points, told_by_others
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.calibration.tables import response_table
 from concal.consensus.factors.moments import item_moments
@@ -142,16 +143,18 @@ def by_person_group(data: PeriodData, spec: Spec, **options: Any) -> Calibration
     layout, abilities = lay_out(data), made.abilities
     assert abilities is not None
     centres = {name: g.xi.mean(axis=(0, 1), dtype=np.float64) for name, g in made.groups.items()}
+    points = {name: item_points(g.xi) for name, g in made.groups.items()}
+    told = told_by_others(layout, points, abilities.mean, abilities.sd)
     groups = {}
     for g in layout.groups:
-        tables = response_table(g, centres[g.name], abilities.mean[:, g.dim], abilities.sd[:, g.dim])
+        tables = response_table(g, told[g.name])
         groups[g.name] = replace(made.groups[g.name], moments=_moments(made.groups[g.name]), **tables._asdict())
     shape = (CHAINS, DRAWS, len(data.populations), len(data.dimensions))
     abilities = replace(
         abilities, populations=data.populations, population=data.population,
         population_mean=np.zeros(shape), population_sd=np.ones(shape),
     )  # fmt: skip
-    fit = fit_period(data, layout, centres, abilities.mean, abilities.sd)
+    fit = fit_period(data, layout, centres, told, abilities.sd)
     return replace(made, groups=groups, abilities=abilities, fit=fit)
 
 

@@ -12,6 +12,7 @@ import pytest
 from concal.bank.bank import Bank
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.layout import lay_out
+from concal.calibration.others import item_points, told_by_others
 from concal.errors import SpecError
 
 from .programme import SPEC, fake_calibrator, items_table, responses_table, same
@@ -22,7 +23,9 @@ def with_fit(period_data, spec, **options):
     """The fake engine's draws with the fit of its items, as concal's engine gives it."""
     made = fake_calibrator(period_data, spec, **options)
     centres = {name: g.flat("xi").mean(axis=0) for name, g in made.groups.items()}
-    fit = fit_period(period_data, lay_out(period_data), centres, made.abilities.mean, made.abilities.sd)
+    layout, points = lay_out(period_data), {name: item_points(g.xi) for name, g in made.groups.items()}
+    told = told_by_others(layout, points, made.abilities.mean, made.abilities.sd)
+    fit = fit_period(period_data, layout, centres, told, made.abilities.sd)
     return replace(made, fit=fit)
 
 

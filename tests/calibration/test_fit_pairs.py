@@ -7,6 +7,7 @@ from programme import simulate_period
 from concal.calibration.fit.dependence import Residuals, dependent_pairs
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.layout import lay_out
+from concal.calibration.others import told_by_others
 
 
 def test_pairs_are_those_of_a_loop():
@@ -48,6 +49,12 @@ def abilities_from(data, xi):
     return mean[:, None], np.sqrt(weight @ nodes**2 - mean**2)[:, None]
 
 
+def fit_of(data, xi, mean, sd):
+    layout = lay_out(data)
+    told = told_by_others(layout, {name: values[None] for name, values in xi.items()}, mean, sd)
+    return fit_period(data, layout, xi, told, sd)
+
+
 @pytest.mark.parametrize("doubled", [False, True])
 def test_independent_items_are_left_alone_and_a_doubled_pair_is_found(doubled):
     groups = [("a", "x", ("2pl", None), 20, 20), ("b", "x", ("gpcm", 4), 10, 10)]
@@ -58,7 +65,7 @@ def test_independent_items_are_left_alone_and_a_doubled_pair_is_found(doubled):
         second = a.item == 1
         a.score[second] = [own[p] for p in a.person[second]]
     mean, sd = abilities_from(data, truth)
-    fit = fit_period(data, lay_out(data), truth, mean, sd)
+    fit = fit_of(data, truth, mean, sd)
     assert fit.n_pairs == 30 * 29 // 2
     t = fit.pairs["t"].to_numpy()
     if doubled:
@@ -74,7 +81,7 @@ def test_independent_items_are_left_alone_and_a_doubled_pair_is_found(doubled):
 def test_tables_of_a_period():
     groups = [("a", "x", ("2pl", None), 12, 8), ("b", "y", ("ordered_beta", None), 6, 4)]
     data, truth, theta = simulate_period(groups, 120, seed=5)
-    fit = fit_period(data, lay_out(data), truth, theta, np.full(theta.shape, 0.4))
+    fit = fit_of(data, truth, theta, np.full(theta.shape, 0.4))
     assert fit.items["item_id"].to_list() == [*data.groups["a"].item_ids, *data.groups["b"].item_ids]
     dimension = {item: g.dimension for g in data.groups.values() for item in g.item_ids}
     pairs = fit.pairs.select("item_id", "other_id", "dimension").rows()

@@ -15,6 +15,7 @@ import pytest
 from concal.bank.bank import Bank
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.layout import lay_out
+from concal.calibration.others import item_points, told_by_others
 from concal.metric import move_items
 from concal.spec import Spec
 
@@ -45,7 +46,9 @@ def looked_at(tmp_path_factory) -> Path:
     def calibrator(data, spec, **options):
         done = made.fake_calibrator(data, spec, **options)
         centres = {name: g.flat("xi").mean(axis=0) for name, g in done.groups.items()}
-        fit = fit_period(data, lay_out(data), centres, done.abilities.mean, done.abilities.sd)
+        layout, points = lay_out(data), {name: item_points(g.xi) for name, g in done.groups.items()}
+        told = told_by_others(layout, points, done.abilities.mean, done.abilities.sd)
+        fit = fit_period(data, layout, centres, told, done.abilities.sd)
         done = replace(done, fit=fit)
         if options["period"] != "2026Q2":
             return done

@@ -18,6 +18,7 @@ from concal import metric
 from concal.calibration import kernels
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import lay_out
+from concal.calibration.others import told_by_others
 from concal.calibration.result import GroupDraws
 from concal.calibration.tables import response_table
 from concal.consensus.factors.gaussians import finish, from_gradients
@@ -209,7 +210,9 @@ def as_the_engine_would(period, data, items, n):
     sd = np.sqrt((ability * (THETA - theta[:, None]) ** 2).sum(axis=1))
     ids = pl.Series("person_id", [f"p{i}" for i in range(n)])
     layout = lay_out(PeriodData("q", ("reading",), ids, {"g": data}, ("q",), np.zeros(n, np.int32)))
-    table = response_table(layout.groups[0], np.concatenate([items[:-1], centre[None]]), theta, sd)
+    known = np.concatenate([items[:-1], centre[None]])  # which abilities were computed with
+    told = told_by_others(layout, {"g": known[None]}, theta[:, None], sd[:, None])
+    table = response_table(layout.groups[0], told["g"])
     places = np.searchsorted(np.cumsum(weight), (np.arange(1600) + 0.5) / 1600)
     draws = xi[np.minimum(places, xi.shape[0] - 1)]
     last = {name: getattr(table, name)[-1:] for name in table._fields}

@@ -15,6 +15,7 @@ import polars as pl
 
 from concal.bank.bank import Bank
 from concal.calibration.layout import lay_out
+from concal.calibration.others import item_points, told_by_others
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
 from concal.calibration.tables import response_table
 from concal.data.period import PeriodData
@@ -137,10 +138,10 @@ def made_up(
 
 def with_tables(calibration: Calibration, data: PeriodData) -> Calibration:
     """The same with what concal's engine adds: response tables, and gradients that know most of each posterior."""
-    groups, layout = {}, lay_out(data)
+    groups, layout, abilities = {}, lay_out(data), calibration.abilities
+    points = {name: item_points(group.xi) for name, group in calibration.groups.items()}
+    told = told_by_others(layout, points, abilities.mean, abilities.sd)
     for (name, group), place in zip(calibration.groups.items(), layout.groups, strict=True):
-        k = data.dimensions.index(group.dimension)
-        mean, sd = calibration.abilities.mean[:, k], calibration.abilities.sd[:, k]
         phi = phi_of(group.flat("xi"))
         centred = phi - phi.mean(axis=0)
         covariance = np.einsum("sja,sjb->jab", centred, centred) / len(phi)
@@ -149,7 +150,7 @@ def with_tables(calibration: Calibration, data: PeriodData) -> Calibration:
         moments = np.concatenate(
             [phi.mean(axis=0), gradient.mean(axis=0), *(p.reshape(group.n_items, -1) for p in products)], axis=1
         )
-        table = response_table(place, group.flat("xi").mean(axis=0), mean, sd)
+        table = response_table(place, told[name])
         groups[name] = replace(group, moments=moments, **table._asdict())
     return replace(calibration, groups=groups)
 

@@ -16,6 +16,7 @@ from concal.calibration.fingerprint import fingerprint
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.known import KnownGroup, guide_period
 from concal.calibration.layout import Layout, lay_out
+from concal.calibration.others import item_points, told_by_others
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws, mixture_moments
 from concal.calibration.sampler import Report, Sampled, Sampler
 from concal.calibration.streams import seed_of
@@ -129,6 +130,8 @@ def _result(data: PeriodData, layout: Layout, sampled: Sampled, period: str, see
     theta_mean, theta_sd = _ability_moments(trace)
     judged = [diagnose(trace.stored_xi(k), threads=sampled.threads) for k in range(len(layout.groups))]
     trace.shrink()
+    points = {g.name: item_points(trace.stored_xi(k)) for k, g in enumerate(layout.groups)}
+    told = told_by_others(layout, points, theta_mean, theta_sd)
     for k, (g, moments) in enumerate(zip(layout.groups, trace.averages.means(), strict=True)):
         source, found, xi = data.groups[g.name], judged[k], trace.take_xi(k)
         T = g.design.to_user
@@ -151,7 +154,7 @@ def _result(data: PeriodData, layout: Layout, sampled: Sampled, period: str, see
             coding=source.coding,
             lacking=source.lacking,
             moments=moments,
-            **response_table(g, centres[g.name], theta_mean[:, g.dim], theta_sd[:, g.dim])._asdict(),
+            **response_table(g, told[g.name])._asdict(),
             guide_mean=None if g.guide is None else g.guide.mean,
             guide_covariance=None if g.guide is None else g.guide.covariance,
             guide_link=None if g.guide is None else np.ascontiguousarray(link[:, :, g.dim]),
@@ -163,7 +166,7 @@ def _result(data: PeriodData, layout: Layout, sampled: Sampled, period: str, see
     abilities = _abilities(data, layout, trace)
     give_back()
     drawn = {name: g.last for name, g in groups.items()}
-    fit = fit_period(data, layout, centres, theta_mean, theta_sd, drawn)
+    fit = fit_period(data, layout, centres, told, theta_sd, drawn)
     return Calibration(period, data.dimensions, groups, abilities, convergence, options.tau, prior, seed, fit=fit)
 
 

@@ -12,15 +12,7 @@ has the shape of the item's marginal likelihood at any phi, near or far; `concal
 The same table shows observed scores by ability.
 
 An ability estimated with the item's own response would make the item look steeper than it is (in tests of a dozen
-ratings by up to two posterior SDs), so that response is taken out. Over the posterior N(m, v) its log-likelihood has
-the mean slope g and the mean curvature -w in theta, which by parts needs slopes alone,
-
-.. math:: g = E\,l'(\theta), \quad w = -E\,l''(\theta) = -E[l'(\theta)(\theta - m)] / v, \qquad
-          v_{-} = (1/v - w)^{-1}, \quad m_{-} = v_{-}\,(m/v - w m - g) .
-
-What the response itself did counts, not what one would expect of it: a score of 0 from somebody able says much less
-of the ability than the expected information, with which abilities were up to seven SDs off in tests of five
-ordered_beta items (RMS .36, now .04; grm .03, now .01).
+ratings by up to two posterior SDs), so that response is taken out (`concal.calibration.others`).
 """
 
 from __future__ import annotations
@@ -31,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.layout import GroupLayout
+from concal.calibration.others import Told
 from concal.response import ResponseModel
-from concal.response.registry import kernels
 
 Array = npt.NDArray[np.float64]
 BINS = 5
@@ -53,27 +45,12 @@ class ResponseTable(NamedTuple):
     cell_count: Array
 
 
-MOST = 0.9
-"""Largest share of what is known about an examinee that one response is allowed to have told."""
-NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
-WEIGHTS = WEIGHTS / WEIGHTS.sum()
-"""Over which a response's slope is averaged; five nodes find the same abilities to .001 SD."""
-
-_AT_A_TIME = 100_000  # responses whose terms are computed together: some 20 arrays of 0.8 MB
 _TABLED = 500_000  # responses that are put into tables together
 
 
-def response_table(g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array, bins: int = BINS) -> ResponseTable:
-    """Tables of all items of a group.
-
-    Parameters
-    ----------
-    xi : (items, p)
-        Posterior means of the items.
-    theta_mean, theta_sd : (persons,)
-        Posterior means and SDs of the examinees on the group's dimension.
-    """
-    parts = [_table_of(g, slice(lo, hi), xi, theta_mean, theta_sd, bins) for lo, hi in _item_blocks(g)]
+def response_table(g: GroupLayout, told: Told, bins: int = BINS) -> ResponseTable:
+    """Tables of all items of a group, from what the examinees' other responses told."""
+    parts = [_table_of(g, slice(lo, hi), told, bins) for lo, hi in _item_blocks(g)]
     return ResponseTable(*(np.concatenate(column) for column in zip(*parts, strict=True)))
 
 
@@ -88,11 +65,13 @@ def _item_blocks(g: GroupLayout) -> list[tuple[int, int]]:
     return blocks
 
 
-def _table_of(g: GroupLayout, items: slice, xi: Array, theta_mean: Array, theta_sd: Array, bins: int) -> ResponseTable:
+def _table_of(g: GroupLayout, items: slice, told: Told, bins: int) -> ResponseTable:
     """Tables of some items."""
-    score = g.item_score[g.item_start[items.start] : g.item_start[items.stop]].astype(np.float64)
-    item, mean, sd = told_by_others(g, xi, theta_mean, theta_sd, items)
-    return table_of_responses(g.model, items.stop - items.start, item, score, mean, sd, bins)
+    start = g.item_start[items.start : items.stop + 1]
+    n, own = items.stop - items.start, slice(int(start[0]), int(start[-1]))
+    item = np.repeat(np.arange(n), np.diff(start))
+    score, mean, sd = (values[own].astype(np.float64) for values in (g.item_score, *told))
+    return table_of_responses(g.model, n, item, score, mean, sd, bins)
 
 
 def table_of_responses(
@@ -108,25 +87,6 @@ def table_of_responses(
     )  # fmt: skip
 
 
-def told_by_others(
-    g: GroupLayout, xi: Array, theta_mean: Array, theta_sd: Array, items: slice | None = None
-) -> tuple[npt.NDArray[np.intp], Array, Array]:
-    """Item, and mean and SD of the ability without the response itself, for every response in the order of items.
-
-    With `items` of these only, counted from the first of them.
-    """
-    first, last = (0, g.n_items) if items is None else (items.start, items.stop)
-    start = g.item_start[first : last + 1]
-    item = np.repeat(np.arange(last - first), np.diff(start))
-    mean, sd = np.empty(item.size), np.empty(item.size)
-    for lo in range(0, item.size, _AT_A_TIME):
-        hi = min(lo + _AT_A_TIME, item.size)
-        some, there = slice(lo, hi), slice(start[0] + lo, start[0] + hi)
-        score, person = g.item_score[there].astype(np.float64), g.item_person[there]
-        mean[some], sd[some] = without_own(g, xi[first + item[some]], score, theta_mean[person], theta_sd[person])
-    return item, mean, sd
-
-
 def by_ability(item: npt.NDArray[np.intp], mean: Array, bins: npt.NDArray[np.int64]) -> npt.NDArray[np.intp]:
     """Bin of each response among its item's `bins` (items,) bins of equal size, ordered by `mean`."""
     counts = np.bincount(item, minlength=bins.size)
@@ -138,21 +98,6 @@ def bin_moments(place: npt.NDArray[np.intp], n: int, mean: Array, sd: Array) -> 
     size = np.maximum(_total(place, n), 1.0)
     centre = _total(place, n, mean) / size
     return centre, np.sqrt(_total(place, n, (mean - centre[place]) ** 2 + sd**2) / size)
-
-
-def without_own(g: GroupLayout, xi: Array, score: Array, mean: Array, sd: Array) -> tuple[Array, Array]:
-    """Mean and SD of abilities without the one (encoded) response, elementwise over responses."""
-    par = np.moveaxis(g.model.kernel_parameters(xi), -1, 0)
-    a, terms = par[0], kernels(g.model.tag).log_terms
-    slope, turned = np.zeros_like(mean), np.zeros_like(mean)
-    for z, weight in zip(NODES, WEIGHTS, strict=True):
-        at = a * terms(g.model.tag, score, a * (mean + sd * z - par[1]), par)[1]
-        slope += weight * at
-        turned += weight * z * at
-    v = sd**2
-    w = np.clip(-turned / sd, -MOST / v, MOST / v)
-    left = v / (1.0 - v * w)
-    return left * (mean / v - w * mean - slope), np.sqrt(left)
 
 
 def _cells(model: ResponseModel, place: npt.NDArray[np.intp], score: Array, n: int) -> tuple[Array, Array]:

@@ -31,7 +31,8 @@ from concal.calibration.family import families
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout, lay_out
-from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
+from concal.calibration.others import Told, item_points, told_by_others
+from concal.calibration.result import Calibration, Convergence, GroupDraws
 from concal.calibration.streams import seed_of
 from concal.calibration.tables import response_table
 from concal.calibration.workers import available_cores
@@ -79,7 +80,9 @@ def unite_shards(
     layout, xi = lay_out(data), _items(data, sample)
     threads = spec.calibration.threads or available_cores()
     abilities = abilities_given(data, layout, xi, seed=own, threads=threads)
-    groups = _groups(data, layout, xi, sample, shards, abilities)
+    points = {name: item_points(draws) for name, draws in xi.items()}
+    told = told_by_others(layout, points, abilities.mean, abilities.sd)
+    groups = _groups(data, layout, xi, sample, shards, told)
     drawn = {name: group.last for name, group in groups.items()}
     calibration = Calibration(
         period=data.period,
@@ -91,7 +94,7 @@ def unite_shards(
         beta_prior_precision=shards[0].beta_prior_precision,
         seed=seed,
         engine=f"concal, {len(shards)} shards",
-        fit=fit_period(data, layout, _centres(groups), abilities.mean, abilities.sd, drawn),
+        fit=fit_period(data, layout, _centres(groups), told, abilities.sd, drawn),
     )
     return _with_moments(calibration, named, links.mean(axis=0))
 
@@ -119,7 +122,7 @@ def _groups(
     items: Mapping[str, npt.NDArray[np.float32]],
     sample: JointSample,
     shards: Sequence[Calibration],
-    abilities: Abilities,
+    told: Mapping[str, Told],
 ) -> dict[str, GroupDraws]:
     """Draws of items and populations, and the response tables of the whole period."""
     layouts = {g.name: g for g in layout.groups}
@@ -132,7 +135,6 @@ def _groups(
         beta, beta_mean = (_by_chain(T @ values[at]) for values in (sample.draws.beta[k], sample.draws.beta_mean[k]))
         sigma = _by_chain(sample.draws.sigma[k][at])
         judged = diagnose(xi)
-        centre = xi.mean(axis=(0, 1), dtype=np.float64)
         names = [f"beta[{source.features[f]},{g.model.parameters[c]}]" for f, c in np.argwhere(g.coefficients)]
         all_beta = _by_chain(sample.draws.beta[k][:, g.coefficients])
         population = diagnose(all_beta, kinds=("rhat", "ess_bulk"))
@@ -155,7 +157,7 @@ def _groups(
             lacking=source.lacking,
             population_rhat=dict(zip(names, population.rhat.tolist(), strict=True)),
             population_ess=dict(zip(names, population.ess_bulk.tolist(), strict=True)),
-            **response_table(g, centre, abilities.mean[:, g.dim], abilities.sd[:, g.dim])._asdict(),
+            **response_table(g, told[g.name])._asdict(),
         )
     return {name: found[name] for name in data.groups}
 

@@ -20,14 +20,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import special
 
-from concal.calibration.tables import NODES as FEW
-from concal.calibration.tables import WEIGHTS as FEW_WEIGHTS
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(5)
 WEIGHTS = WEIGHTS / WEIGHTS.sum()
+FEW, FEW_WEIGHTS = np.polynomial.hermite_e.hermegauss(3)
+FEW_WEIGHTS = FEW_WEIGHTS / FEW_WEIGHTS.sum()
 _FAR = np.array([5.5, 7.0, 9.5, 13.0, 18.0, 24.0, 30.0, 36.0])
 LOGITS = np.concatenate([-_FAR[::-1], np.linspace(-4.5, 4.5, 21), _FAR])
 """Grid of scores between the atoms; far out it is coarse, for densities that pile up at 0 and 1. Its end is the

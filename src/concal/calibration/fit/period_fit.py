@@ -13,7 +13,7 @@ from concal.calibration.fit.by_group import GroupEvidence, group_evidence
 from concal.calibration.fit.dependence import Residuals, dependent_pairs
 from concal.calibration.fit.items import ItemFit, item_fit
 from concal.calibration.layout import GroupLayout, Layout
-from concal.calibration.tables import told_by_others
+from concal.calibration.others import Told
 from concal.data.period import GroupData, PeriodData
 
 Array = npt.NDArray[np.float64]
@@ -54,16 +54,19 @@ def fit_period(
     data: PeriodData,
     layout: Layout,
     xi: Mapping[str, Array],
-    theta_mean: Array,
+    told: Mapping[str, Told],
     theta_sd: Array,
     draw: Mapping[str, Array] | None = None,
 ) -> PeriodFit:
-    """Fit of every item and dependence of pairs, from posterior means of items and abilities.
+    """Fit of every item and dependence of pairs, from the items' posterior means and what other responses told.
 
     Parameters
     ----------
     xi : dict of group -> (items, p)
-    theta_mean, theta_sd : (persons, dimensions)
+    told : dict of group -> Told
+        Abilities without the response itself.
+    theta_sd : (persons, dimensions)
+        Posterior SDs of the abilities, with all responses.
     draw : dict of group -> (items, p), optional
         One draw of the items' posteriors, for the p-values; without it the items are taken as known.
     """
@@ -72,7 +75,8 @@ def fit_period(
     ids: dict[int, list[str]] = {}
     for g in layout.groups:
         group = data.groups[g.name]
-        item, mean, sd = told_by_others(g, xi[g.name], theta_mean[:, g.dim], theta_sd[:, g.dim])
+        item = np.repeat(np.arange(g.n_items), np.diff(g.item_start))
+        mean, sd = (values.astype(np.float64) for values in told[g.name])
         score = group.score[np.lexsort((group.person, group.item))]
         drawn = None if draw is None else draw[g.name]
         found, z = item_fit(g.model, xi[g.name], item, score, mean, sd, draw=drawn)

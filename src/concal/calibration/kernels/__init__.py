@@ -14,6 +14,7 @@ from concal.calibration.kernels.carry import carry
 from concal.calibration.kernels.log_likelihood import item_log_likelihood, person_log_likelihood
 from concal.calibration.kernels.moments import add_moments
 from concal.calibration.kernels.newton import Priors, Step, accept, propose
+from concal.calibration.kernels.others import node_log_likelihoods
 from concal.calibration.kernels.passes import item_pass, item_pass_extras, person_pass
 from concal.calibration.kernels.quadratics import item_quadratics, item_quadratics_value, sum_by_item, sum_by_period
 from concal.calibration.kernels.rows import ability_sums, add_abilities, add_products, rescale, take_lanes
@@ -36,6 +37,7 @@ __all__ = [
     "item_pass_extras",
     "item_quadratics",
     "item_quadratics_value",
+    "node_log_likelihoods",
     "person_log_likelihood",
     "person_pass",
     "propose",
