@@ -93,3 +93,27 @@ def test_the_posterior_is_that_of_a_reference_sampler(answers):
     sd = theirs.std(axis=0)
     assert np.abs((mine.mean(axis=0) - theirs.mean(axis=0)) / sd).max() < 0.25
     np.testing.assert_allclose(mine.std(axis=0), sd, rtol=0.15)
+
+
+def rated(model, categories, persons, seed, n_items=12):
+    """A rating scale that follows its model: everybody answers all items."""
+    rng = np.random.default_rng(seed)
+    made = make_model(model, categories, "equal", "equal")
+    xi = np.tile(np.array(made.prior.mean), (n_items, 1))
+    xi[:, 0], xi[:, 1] = rng.normal(0.0, 0.8, n_items), 0.3
+    theta, item = np.repeat(rng.standard_normal(persons), n_items), np.tile(np.arange(n_items), persons)
+    score = made.simulate(theta, xi[item], rng).astype(int)
+    who = [f"p{i}" for i in np.repeat(np.arange(persons), n_items)]
+    return pl.DataFrame({"person_id": who, "item_id": [f"i{j}" for j in item], "score": score})
+
+
+@pytest.mark.parametrize(("model", "categories", "persons"), [("gpcm", 4, 400), ("grm", 4, 400), ("grm", 5, 1000)])
+def test_no_chain_of_a_rating_scale_stays_where_it_began(model, categories, persons):
+    table = rated(model, categories, persons, seed=2)
+    group = {"model": model, "dimension": "x", "categories": categories, "slopes": "equal", "steps": "equal"}
+    spec = Spec.parse({"bank": {"dimensions": ["x"]}, "groups": {"g": group}, "calibration": {"max_sweeps": 300}})
+    found = calibrate(table, table.select("item_id").unique(maintain_order=True), spec, seed=4)
+    draws = found.groups["g"]
+    for c in draws.model.shared:
+        assert min(np.unique(chain[:, 0, c]).size for chain in draws.xi) > 20
+    assert found.convergence.max_rhat_population < 1.2

@@ -210,7 +210,7 @@ def test_moves_of_what_a_group_shares(kind, places):
         found = difference(data, with_group(at, k, beta=beta, xi=xi), at)
         for sign, here, there in ((-1, old, new), (1, new, old)):
             centre = here.value + np.clip(here.slope / here.information, -0.5, 0.5)
-            found += sign * stats.norm(centre, here.information**-0.5).logpdf(there.value)[LANE]
+            found += sign * stats.t(6, centre, here.information**-0.5).logpdf(there.value)[LANE]
         np.testing.assert_allclose(shared.log_ratio(old, new, prior)[LANE], found, atol=WHOLE, rtol=1e-5)
 
 

@@ -2,8 +2,10 @@ r"""Moves of what a group has in common: one slope for all its items.
 
 With equal slopes log a = lambda belongs to the group. Its prior is that of an intercept, and given
 everything else its log density is the sum of the items' log-likelihoods. A Newton-Metropolis step in lambda alone, in
-every chain: the derivatives are sums of those the items' own steps use. The unit of the abilities, which lambda
-follows, is moved by `concal.calibration.moves.expansion`.
+every chain: the derivatives are sums of those the items' own steps use. All responses of the group speak of lambda, so
+a chain that begins away from it is hundreds of its SDs away: proposals have tails, or no chain could come back
+(`concal.calibration.moves.climb`). The unit of the abilities, which lambda follows, is moved by
+`concal.calibration.moves.expansion`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.kernels import LANES
+from concal.calibration.moves.climb import LONGEST, draw_around, log_around
 from concal.calibration.moves.units import UnitSteps, accumulators
 from concal.calibration.priors import BetaPrior
 from concal.calibration.state import pin
@@ -45,7 +48,7 @@ def _move(
     steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, prior: BetaPrior, rng: np.random.Generator
 ) -> None:
     old = place_at(steps, state, members, c, state.groups[members[0]].beta[0, c].copy(), prior)
-    noise = rng.standard_normal(LANES)
+    noise = draw_around(1, rng)[0]
     new = place_at(steps, state, members, c, _newton(old) + noise / np.sqrt(old.information), prior)
     ratio = log_ratio(old, new, prior)
     yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
@@ -63,11 +66,12 @@ def log_ratio(old: Place, new: Place, prior: BetaPrior) -> Array:
     back = (old.value - _newton(new)) * np.sqrt(new.information)
     ratio = sum(ll.sum(axis=0) for ll in new.ll) - sum(ll.sum(axis=0) for ll in old.ll)
     ratio = ratio - 0.5 * prior.precision * ((new.value - prior.mean) ** 2 - (old.value - prior.mean) ** 2)
-    return ratio + 0.5 * (np.log(new.information) - np.log(old.information) - back**2 + forth**2)
+    ratio = ratio + 0.5 * (np.log(new.information) - np.log(old.information))
+    return np.asarray(ratio + log_around(back[None]) - log_around(forth[None]))
 
 
 def _newton(at: Place) -> Array:
-    return at.value + np.clip(at.slope / at.information, -0.5, 0.5)
+    return at.value + np.clip(at.slope / at.information, -LONGEST, LONGEST)
 
 
 def place_at(steps: UnitSteps, state: Any, members: tuple[int, ...], c: int, value: Array, prior: BetaPrior) -> Place:
