@@ -166,7 +166,7 @@ def evaluate_bank(
         own = bank.consensus_spec.method
         consensuses, failed = _consensuses(bank, methods or (METHODS if own in METHODS else (own,)))
         pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), calibrator or engine(), client)
-    calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
+    calibrations = {p: bank.calibration(p, draws=False) for p in periods}
     found = []
     for method, consensus in consensuses.items():
         say(f"comparing the {method} consensus")
@@ -275,12 +275,6 @@ def _fit_elsewhere(store: Store, task: Task, clock: Clock, cluster: Cluster) -> 
         files = calibrate_there(client, store, {"pooled fit": task}, clock)
     drop_tables(store, task.shelf.folder.name)
     return files["pooled fit"]
-
-
-def _without_draws(calibration: Calibration) -> Calibration:
-    """Diagnostics and abilities only: the draws of all periods at once need not fit in memory."""
-    groups = {name: replace(g, xi=g.xi[:, :0].copy()) for name, g in calibration.groups.items()}
-    return replace(calibration, groups=groups)
 
 
 def _fallback(consensuses: Mapping[str, Consensus]) -> dict[str, Any]:
