@@ -23,12 +23,13 @@ import polars as pl
 
 from concal.bank.bank import Bank
 from concal.bank.building.progress import Clock
-from concal.bank.jobs.calibrating import calibrate_on_shelf, engine
+from concal.bank.jobs.calibrating import calibrate_on_shelf
 from concal.bank.jobs.cluster import Task, calibrate_there, connected
 from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
 from concal.calibration.fingerprint import fingerprint
+from concal.calibration.period import calibrate_period
 from concal.data.period import GroupData, PeriodData
 from concal.response import make_model
 from concal.spec import Spec
@@ -70,7 +71,7 @@ def alone(store: Store, periods: list[PeriodData], spec: Spec) -> tuple[dict[str
     for data in periods:
         start = time.perf_counter()
         task = task_of(store, data, spec)
-        calibrate_on_shelf(store, task.shelf, engine(), data, spec, 1, progress=None)
+        calibrate_on_shelf(store, task.shelf, calibrate_period, data, spec, 1, progress=None)
         seconds.append(time.perf_counter() - start)
         draws.append(draws_of(task))
     return {"task_seconds": [round(s, 2) for s in seconds], "task_cpu": time.process_time() - cpu}, draws

@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pytest
 
-import concal.calibration.period
 from concal.bank.store.store import Store
 from concal.cli import main
 from concal.spec import Spec
@@ -35,7 +34,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(concal.calibration.period, "calibrate_period", fake_calibrator)
+    monkeypatch.setattr("concal.bank.jobs.calibrating.calibrate_period", fake_calibrator)
 
 
 def run(*words: object) -> int:
@@ -135,7 +134,7 @@ def test_backfill_stops_at_a_period_that_has_not_converged(
         found = fake_calibrator(*given, **options)
         return replace(found, convergence=replace(found.convergence, converged=options["period"] == "Q1"))
 
-    monkeypatch.setattr(concal.calibration.period, "calibrate_period", cut_short)
+    monkeypatch.setattr("concal.bank.jobs.calibrating.calibrate_period", cut_short)
     bank, manifest = tmp_path / "bank", files / "backlog.csv"
     manifest.write_text("period,responses,items\nQ1,Q1.csv,items.csv\nQ2,Q2.csv,items.csv\n")
     assert run("init", bank, "--spec", files / "bank.toml") == 0

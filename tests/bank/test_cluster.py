@@ -143,7 +143,7 @@ def test_backfill_gives_what_adding_one_by_one_gives(
     bank = Bank.create(place / "bank", QUICK)
     told: list[str] = []
     with monkeypatch.context() as nothing_here:
-        nothing_here.setattr("concal.calibration.period.calibrate_period", never)  # all of it happens in jobs
+        nothing_here.setattr("concal.bank.jobs.calibrating.calibrate_period", never)  # all of it happens in jobs
         nothing_here.setattr("concal.bank.building.link_periods.link_sources", never)
         done = bank.backfill(
             manifest,
@@ -265,6 +265,17 @@ def test_add_on_a_cluster_is_the_same_to_the_bit(tmp_path: Path, client: Any, on
     mine, theirs = bank.calibration("Q1"), one_by_one.calibration("Q1")
     for name, group in mine.groups.items():
         np.testing.assert_array_equal(group.xi, theirs.groups[name].xi)
+
+
+def test_a_cluster_has_no_other_calibrator_than_its_own(tmp_path: Path, client: Any, one_by_one: Bank) -> None:
+    bank = Bank.create(tmp_path / "bank", QUICK)
+    for shards in (1, 2):
+        with pytest.raises(BankError, match="concal's own engine"):
+            bank.add(
+                "Q1", responses_table("Q1"), items_table(), calibrator=fake_calibrator, cluster=client, shards=shards
+            )
+    with pytest.raises(BankError, match="concal's own engine"):
+        evaluate_bank(one_by_one, calibrator=fake_calibrator, cluster=client, keep=False)
 
 
 def test_an_evaluation_on_a_cluster_is_the_same_to_the_bit(one_by_one: Bank, tmp_path: Path, client: Any) -> None:

@@ -13,7 +13,7 @@ import polars as pl
 from concal.bank.bank import Bank
 from concal.bank.building.progress import Clock, Progress
 from concal.bank.evaluation import Evaluation
-from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf, engine
+from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf, calibrator_of
 from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, connected, reached
 from concal.bank.jobs.travel import TravellingCheckpoint, drop_tables
 from concal.bank.store.manifest import FileEntry
@@ -21,6 +21,7 @@ from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
 from concal.calibration.fingerprint import fingerprint
+from concal.calibration.period import calibrate_period
 from concal.calibration.result import Calibration, mixture_moments
 from concal.consensus.result import Consensus
 from concal.cost import measure_cost
@@ -77,7 +78,7 @@ def fit_pooled(
         raise DataError("no period was given; pass {period: responses}")
     used = reference or spec.bank.reference or next(iter(responses))
     data = pool_periods(check_all(responses, items, spec), used)
-    return engine()(
+    return calibrate_period(
         data,
         spec,
         period="pooled",
@@ -158,6 +159,7 @@ def evaluate_bank(
         raise BankError(
             f"the bank has {counted(len(periods), 'period')}; a comparison with the pooled fit needs at least two"
         )
+    run = calibrator_of(calibrator, cluster)
     data = pool_periods({p: bank.period_data(p) for p in periods}, reference)
     say(
         f"pooled fit of {data.n_responses:,} responses of {data.person_ids.len():,} examinees in {len(periods)} periods"
@@ -165,8 +167,8 @@ def evaluate_bank(
     with reached(cluster, Store.open(bank.path)) as client:  # what may be refused comes before the fit
         own = bank.consensus_spec.method
         consensuses, failed = _consensuses(bank, methods or (METHODS if own in METHODS else (own,)))
-        pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), calibrator or engine(), client)
-    calibrations = {p: _without_draws(bank.calibration(p)) for p in periods}
+        pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), run, client)
+    calibrations = {p: bank.calibration(p, draws=False) for p in periods}
     found = []
     for method, consensus in consensuses.items():
         say(f"comparing the {method} consensus")
@@ -275,12 +277,6 @@ def _fit_elsewhere(store: Store, task: Task, clock: Clock, cluster: Cluster) -> 
         files = calibrate_there(client, store, {"pooled fit": task}, clock)
     drop_tables(store, task.shelf.folder.name)
     return files["pooled fit"]
-
-
-def _without_draws(calibration: Calibration) -> Calibration:
-    """Diagnostics and abilities only: the draws of all periods at once need not fit in memory."""
-    groups = {name: replace(g, xi=g.xi[:, :0].copy()) for name, g in calibration.groups.items()}
-    return replace(calibration, groups=groups)
 
 
 def _fallback(consensuses: Mapping[str, Consensus]) -> dict[str, Any]:

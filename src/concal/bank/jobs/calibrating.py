@@ -13,8 +13,10 @@ from concal.bank.store.files import disk_errors
 from concal.bank.store.manifest import FileEntry
 from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
+from concal.calibration.period import calibrate_period
 from concal.calibration.result import Calibration
 from concal.data.period import PeriodData
+from concal.errors import BankError
 from concal.spec import Spec
 
 
@@ -35,12 +37,16 @@ class Calibrator(Protocol):
         """Draws of the period on its own metric."""
 
 
-def engine() -> Calibrator:
-    """concal's own."""
-    from concal.calibration.period import calibrate_period
-
-    run: Calibrator = calibrate_period
-    return run
+def calibrator_of(asked: Calibrator | None, cluster: object | None) -> Calibrator:
+    """The one asked for, or concal's own engine: the only one that the workers of a cluster have."""
+    if asked is None:
+        return calibrate_period
+    if cluster is not None and asked is not calibrate_period:
+        raise BankError(
+            "a cluster calibrates with concal's own engine; leave out `cluster` to calibrate with another one here, or "
+            "`calibrator` to calibrate there"
+        )
+    return asked
 
 
 def calibrate_on_shelf(

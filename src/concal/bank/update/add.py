@@ -16,7 +16,7 @@ from concal.bank.building.next_version import Change, make_next_version
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Progress, Update
 from concal.bank.building.spec import merge_specs, with_sweeps
-from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf, engine
+from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf, calibrator_of
 from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, connected, link_there
 from concal.bank.jobs.shards import ShardedRun
 from concal.bank.jobs.travel import TravellingCheckpoint
@@ -61,14 +61,13 @@ def add(
     links: Made | None = None,
 ) -> Update:
     """Add one period; see `Bank.add`. `seen` is the spec that `spec` was made from, `links` were made ahead."""
-    clock = Clock(progress)
+    run, clock = calibrator_of(calibrator, cluster), Clock(progress)
     head = store.head()
     with clock.stage("check", f"period {period}"):
         used, checked = check(
             store, head, seen, period, responses, items, spec=spec, wide=wide, replace=replace, shards=shards
         )
     seed = used.calibration.seed if seed is None else seed
-    run = calibrator or engine()
     data = checked.data
     if guided(used, head):
         data = guide_period(data, _known(store, head, data))
