@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -20,14 +21,13 @@ from concal.linking.anchors import (
     anchor_blocks,
     draws_of,
     evenly,
-    find_anchors,
     locations,
     period_source,
 )
 from concal.linking.criteria import CURVE_METHODS, Array, Block, make_loss, make_quadrature, moment_link
 from concal.linking.diagnose import anchor_influence, effective_number, method_table
 from concal.linking.doubts import find_doubts
-from concal.linking.path import ConsensusLike, Route, consensus_source, find_route
+from concal.linking.path import ConsensusLike, Others, Route, SoFar, consensus_source, find_route
 from concal.linking.purify import purify
 from concal.linking.result import Link
 from concal.linking.solve import Criterion, Solution, solve
@@ -87,9 +87,14 @@ def link(
     LinkError
         Fewer than two anchors, or draws that cannot be linked; the message names counts and items.
     """
-    known = {name: (period_source(other), its) for name, (other, its) in (others or {}).items()}
-    period, target = period_source(calibration), period_source(reference)
-    return link_sources(period, target, spec=spec or LinkingSpec(), consensus=consensus, others=known, threads=threads)
+    return link_sources(
+        period_source(calibration),
+        period_source(reference),
+        spec=spec or LinkingSpec(),
+        consensus=None if consensus is None else lambda: consensus.groups,
+        others=lambda: ((period_source(other), its) for other, its in (others or {}).values()),
+        threads=threads,
+    )
 
 
 @one_blas_thread
@@ -98,16 +103,14 @@ def link_sources(
     target: Source,
     *,
     spec: LinkingSpec,
-    consensus: ConsensusLike | None = None,
-    others: Mapping[str, tuple[Source, Link]] | None = None,
+    consensus: SoFar | None = None,
+    others: Others = lambda: (),
     threads: int | None = None,
 ) -> Link:
     """See `link`; draws are read a dimension at a time."""
     draws = evenly(period.n_draws, spec.draws or period.n_draws)
     wanted = [d for d in period.dimensions if any(g.dimension == d for g in period.groups)]
-    through = None
-    if consensus is not None and _needs_detour(period, target, wanted, spec):
-        through = consensus_source(consensus, draws.size, _CONSENSUS_SEED)
+    through = None if consensus is None else cache(lambda: consensus_source(consensus(), draws.size, _CONSENSUS_SEED))
     parts: dict[str, _DimensionLink] = {}
     for dimension in wanted:
         route = find_route(
@@ -117,7 +120,7 @@ def link_sources(
             max_rhat=spec.max_rhat,
             min_anchors=spec.min_anchors,
             consensus=through,
-            others=others or {},
+            others=others,
         )
         parts[dimension] = _link_dimension(period, route, draws, spec, threads)
     return _assemble(period, target.name, draws, parts)
@@ -134,15 +137,11 @@ def partners(draws: npt.NDArray[np.int64], n_target: int) -> npt.NDArray[np.int6
     return order if n_target == draws.size else order[draws % n_target]
 
 
-def _needs_detour(period: Source, target: Source, dimensions: list[str], spec: LinkingSpec) -> bool:
-    return any(find_anchors(period, target, d, spec.max_rhat).n_kept < spec.min_anchors for d in dimensions)
-
-
 def _link_dimension(
     period: Source, route: Route, draws: npt.NDArray[np.int64], spec: LinkingSpec, threads: int | None
 ) -> _DimensionLink:
     candidates = route.candidates
-    foc, ref = draws_of(period, candidates.place_foc).take(draws), draws_of(route.target, candidates.place_ref)
+    foc, ref = draws_of(period, candidates.place_foc).take(draws), draws_of(route.placed_target, candidates.place_ref)
     ref = ref.take(partners(draws, ref.draws.size))
     quadrature = make_quadrature(np.linspace(-spec.node_range, spec.node_range, spec.nodes))
     candidates, moves = purify(candidates, foc, ref, quadrature, spec)
