@@ -139,12 +139,12 @@ def test_tables_say_who_took_part(bank: Bank) -> None:
 
 def test_groups_are_placed_where_the_consensus_has_their_period(bank: Bank) -> None:
     """Not where the period's own link from its anchors alone has them."""
-    from concal.consensus.links import constants
+    from concal.consensus.links import in_force
 
     own = bank.calibration("Q2").abilities
     assert own is not None
     assert own.population_mean is not None
-    A, B = constants(bank.consensus(joint=False).links, "Q2", "x")
+    A, B = in_force(bank.consensus(joint=False).links)["Q2", "x"]
     there = bank.person_groups().filter(period="Q2").filter(pl.col("person_group") != "all")["mean"].to_numpy()
     np.testing.assert_allclose(there, A * own.population_mean.mean(axis=(0, 1))[:, 0] + B, atol=0.02)
 

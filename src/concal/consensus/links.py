@@ -1,4 +1,4 @@
-"""Links of the method in force, with the spread of the linked draws."""
+"""Links in force: those a consensus ended with, and the periods' draws moved there."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ import polars as pl
 from concal import metric
 from concal.linking.result import Link
 
+InForce = Mapping[tuple[str, str], tuple[float, float]]
+"""(A, B) by period and dimension."""
 
-def constants(table: pl.DataFrame, period: str, dimension: str) -> tuple[float, float]:
-    """(A, B) of a period and dimension at the mean, from `Consensus.links`."""
-    row = table.row(by_predicate=(pl.col("period") == period) & (pl.col("dimension") == dimension), named=True)
-    return row["A_mean"], row["B_mean"]
+
+def in_force(table: pl.DataFrame) -> InForce:
+    """(A, B) at the mean, from `Consensus.links`."""
+    return {(r["period"], r["dimension"]): (r["A_mean"], r["B_mean"]) for r in table.iter_rows(named=True)}
 
 
 def links_in_force(links: Mapping[str, Link], table: pl.DataFrame) -> dict[str, Link]:
@@ -30,11 +32,12 @@ def links_in_force(links: Mapping[str, Link], table: pl.DataFrame) -> dict[str, 
     table : polars DataFrame
         `Consensus.links`.
     """
-    return {period: _placed(link, table) for period, link in links.items()}
+    constants = in_force(table)
+    return {period: _placed(link, constants) for period, link in links.items()}
 
 
-def _placed(link: Link, table: pl.DataFrame) -> Link:
-    found = [constants(table, link.period, dimension) for dimension in link.dimensions]
+def _placed(link: Link, constants: InForce) -> Link:
+    found = [constants[link.period, dimension] for dimension in link.dimensions]
     wanted = metric.Constants(*np.array(found, dtype=np.float64).T)
     own = metric.Constants(link.A.mean(axis=0), link.B.mean(axis=0))
     moved = metric.compose(metric.compose(wanted, metric.invert(own)), metric.Constants(link.A, link.B))

@@ -27,7 +27,6 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibration.abilities import abilities_given
 from concal.calibration.diagnostics import diagnose
-from concal.calibration.family import families
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout, lay_out
@@ -42,8 +41,9 @@ from concal.consensus.factors.moments import item_moments
 from concal.consensus.factors.period import PeriodFactors, Placed
 from concal.consensus.factors.wobble import metric_wobble, without_wobble
 from concal.consensus.gaussian import times
-from concal.consensus.joint.consensus import JointSample, sample_jointly
+from concal.consensus.joint.consensus import sample_jointly
 from concal.consensus.joint.links import prior_pull
+from concal.consensus.joint.result import JointSample
 from concal.consensus.joint.sampler import TARGET_ESS, TARGET_RHAT
 from concal.data.period import PeriodData
 from concal.spec import ConsensusSpec, Spec
@@ -126,7 +126,6 @@ def _groups(
 ) -> dict[str, GroupDraws]:
     """Draws of items and populations, and the response tables of the whole period."""
     layouts = {g.name: g for g in layout.groups}
-    alone = {family.lead for family in families(sample.layouts) if len(family.members) == 1}
     found = {}
     for k, evidence in enumerate(sample.evidence):
         source, g, T = data.groups[evidence.name], layouts[evidence.name], sample.layouts[k].design.to_user
@@ -152,7 +151,7 @@ def _groups(
             rhat=np.maximum(judged.rhat, _worst(shards, evidence.name)),
             ess_bulk=judged.ess_bulk,
             ess_tail=judged.ess_tail,
-            beta_mean=beta_mean if k in alone else None,  # strata's conditional means are draws
+            beta_mean=beta_mean if k in sample.alone else None,  # strata's conditional means are draws
             coding=source.coding,
             lacking=source.lacking,
             population_rhat=dict(zip(names, population.rhat.tolist(), strict=True)),

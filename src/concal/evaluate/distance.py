@@ -23,7 +23,7 @@ from concal.bank.version import Version
 from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.combine import Evidence, consensus_of
 from concal.consensus.factors.period import Placed
-from concal.consensus.links import constants, links_in_force
+from concal.consensus.links import in_force, links_in_force
 from concal.consensus.result import Consensus
 
 Array = npt.NDArray[np.float64]
@@ -47,7 +47,8 @@ def consensus_at(bank: Version, links: pl.DataFrame, method: str) -> Consensus:
 def _held(period: Placed, links: pl.DataFrame) -> Placed:
     if period.period == period.reference:
         return period
-    found = np.array([constants(links, period.period, dimension) for dimension in period.factors.dimensions])
+    constants = in_force(links)
+    found = np.array([constants[period.period, dimension] for dimension in period.factors.dimensions])
     mean = np.stack([np.log(found[:, 0]), found[:, 1]], axis=1)
     return replace(
         period, link_mean=mean, link_covariance=np.zeros_like(period.link_covariance), linked=True, held=True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -45,15 +45,29 @@ class Source:
 
 @dataclass(frozen=True)
 class Side:
-    """A source with the draws of one dimension at hand: xi (draws, items, parameters) by position of the group."""
+    """A source with the draws of one dimension at hand: xi (draws, items, parameters) by position of the group.
+
+    `draws` says which of them are used, in which order.
+    """
 
     source: Source
     xi: Mapping[int, npt.NDArray[np.floating]]
+    draws: npt.NDArray[np.int64]
+
+    def take(self, which: npt.NDArray[np.int64]) -> Side:
+        """The same with some of the draws."""
+        return replace(self, draws=self.draws[which])
 
 
 def draws_of(source: Source, places: npt.NDArray[np.int64]) -> Side:
-    """The source with the draws of the groups that the candidates at `places` are in."""
-    return Side(source, {int(g): source.groups[g].draws() for g in np.unique(places[:, 0])})
+    """The source with all draws of the groups that the candidates at `places` are in."""
+    xi = {int(g): source.groups[g].draws() for g in np.unique(places[:, 0])}
+    return Side(source, xi, np.arange(next(iter(xi.values())).shape[0]))
+
+
+def evenly(n: int, wanted: int) -> npt.NDArray[np.int64]:
+    """So many of n draws, evenly spread over the chains; all of them where there are no more."""
+    return np.linspace(0, n - 1, min(n, wanted)).round().astype(np.int64)
 
 
 GroupXi = Callable[[str], npt.NDArray[np.float32]]
@@ -108,6 +122,12 @@ class Candidates:
     def n_kept(self) -> int:
         """How many."""
         return int(self.kept.sum())
+
+    def weights(self, rule: str) -> Array:
+        """Weights of the kept anchors by a rule of `anchor_weights`, zero for the others, (candidates,)."""
+        kept, omega = self.kept, np.zeros(len(self.item_ids))
+        omega[kept] = anchor_weights(self.n_ref[kept], self.n_foc[kept], rule)
+        return omega
 
 
 def find_anchors(foc: Source, ref: Source, dimension: str, max_rhat: float) -> Candidates:
@@ -171,12 +191,12 @@ def anchor_weights(n_ref: npt.ArrayLike, n_foc: npt.ArrayLike, weights: str) -> 
     return np.asarray(omega / omega.mean())
 
 
-def locations(side: Side, places: npt.NDArray[np.int64], draws: npt.NDArray[np.int64]) -> Array:
+def locations(side: Side, places: npt.NDArray[np.int64]) -> Array:
     """Draws of d of the items at `places`, (draws, items)."""
-    values = np.empty((draws.size, len(places)))
+    values = np.empty((side.draws.size, len(places)))
     for g, xi in side.xi.items():
         mine = np.flatnonzero(places[:, 0] == g)
-        values[:, mine] = xi[:, :, 0][np.ix_(draws, places[mine, 1])]
+        values[:, mine] = xi[:, :, 0][np.ix_(side.draws, places[mine, 1])]
     return values
 
 
@@ -190,12 +210,7 @@ def mean_locations(side: Side, places: npt.NDArray[np.int64]) -> Array:
 
 
 def anchor_blocks(
-    foc: Side,
-    ref: Side,
-    candidates: Candidates,
-    omega: Array,
-    foc_draws: npt.NDArray[np.int64],
-    ref_draws: npt.NDArray[np.int64],
+    foc: Side, ref: Side, candidates: Candidates, omega: Array
 ) -> tuple[list[StoredAnchors], npt.NDArray[np.int64]]:
     """The kept anchors' draws by pair of groups, and the candidates' positions in the order of the blocks.
 
@@ -207,11 +222,8 @@ def anchor_blocks(
     for g_ref, g_foc in pairs:
         mine = kept[(candidates.place_ref[kept, 0] == g_ref) & (candidates.place_foc[kept, 0] == g_foc)]
         sides = []
-        for side, g, places, draws in (
-            (ref, g_ref, candidates.place_ref, ref_draws),
-            (foc, g_foc, candidates.place_foc, foc_draws),
-        ):
-            sides.append(Chosen(side.xi[g], draws, places[mine, 1]))
+        for side, g, places in ((ref, g_ref, candidates.place_ref), (foc, g_foc, candidates.place_foc)):
+            sides.append(Chosen(side.xi[g], side.draws, places[mine, 1]))
             _refuse_bad(sides[-1], [candidates.item_ids[k] for k in mine], side.source.name)
         models = ref.source.groups[g_ref].model, foc.source.groups[g_foc].model
         blocks.append(StoredAnchors(*models, sides[0], sides[1], omega[mine]))

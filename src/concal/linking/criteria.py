@@ -180,6 +180,19 @@ def moment_link(method: str, blocks: Sequence[Block]) -> tuple[Array, Array]:
     return A, metric.shift_to(mean_ref, A, mean_foc)
 
 
+def sides(grid_metric: str) -> tuple[str, ...]:
+    """The metrics that have nodes: "ref", "focal" or both."""
+    return ("ref", "focal") if grid_metric == "symmetric" else (grid_metric,)
+
+
+def moved_nodes(t: Array, A: Array | float, B: Array | float, side: str) -> tuple[Array, Array]:
+    """Nodes `t` of one side on the other side's metric, and what of them `chain_to_link` takes for v."""
+    if side == "ref":
+        moved = metric.own_theta(t, A, B)
+        return moved, moved
+    return metric.move_theta(t, A, B), A * t
+
+
 def chain_to_link(sums: Array, w: Array, A: Array, v: Array, side: str) -> tuple[Array, Array, Array]:
     r"""Value, gradient and Hessian in (log A, B) from the node sums f, f', f''.
 

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from concal import metric
 from concal.linking import kernels
 from concal.linking.criteria import (
     MOMENT_METHODS,
@@ -17,6 +16,9 @@ from concal.linking.criteria import (
     chain_to_link,
     make_loss,
     moment_link,
+    moved_nodes,
+    sides,
+    stocking_lord_sums,
 )
 from concal.linking.solve import Criterion, solve
 
@@ -61,28 +63,24 @@ def anchor_influence(blocks: list[Anchors], criterion: Criterion, A: float, B: f
     """
     if criterion.method in MOMENT_METHODS:
         return _moment_influence(blocks, criterion.method)
-    sides = ("ref", "focal") if criterion.grid_metric == "symmetric" else (criterion.grid_metric,)
     gradient: Array = np.zeros(2)
     hessian: Array = np.zeros((2, 2))
     n = sum(b.omega.size for b in blocks)
     information = np.zeros(n)
-    for side in sides:
+    for side in sides(criterion.grid_metric):
         r, g, c, omega, v, scale = _pointwise(blocks, criterion.quadrature.nodes, A, B, side)
         w = criterion.quadrature.weights
         if criterion.method == "stocking_lord":
             # the test curves without anchor j
             own = omega[:, None] * np.stack([r, -g, -c])
-            R, R1, R2 = own.sum(axis=1, keepdims=True) - own
-            rho, psi, dpsi = criterion.loss.value(R)
-            f1, f2 = psi * R1, dpsi * R1 * R1 + psi * R2
+            sums = stocking_lord_sums(own.sum(axis=1, keepdims=True) - own, criterion.loss)
             weight = np.ones_like(r)
         else:
             rho, psi, dpsi = criterion.loss.value(r)
             own1, own2 = -omega[:, None] * psi * g, omega[:, None] * (dpsi * g * g - psi * c)
-            f1, f2 = own1.sum(axis=0) - own1, own2.sum(axis=0) - own2
+            sums = np.stack([rho, own1.sum(axis=0) - own1, own2.sum(axis=0) - own2])
             weight = np.divide(psi, r, out=np.ones_like(r) * _top_weight(criterion), where=np.abs(r) > 1e-12)
-        size = np.full(n, A)
-        _, grad, hess = chain_to_link(np.stack([rho, f1, f2]), w, size, np.broadcast_to(v, f1.shape), side)
+        _, grad, hess = chain_to_link(sums, w, np.full(n, A), np.broadcast_to(v, r.shape), side)
         gradient, hessian = gradient + grad, hessian + hess
         information += omega * ((weight * (g * scale) ** 2) @ w)
     step: Array = np.asarray(-np.linalg.solve(hessian, gradient[:, :, None])[:, :, 0], dtype=np.float64)
@@ -99,8 +97,7 @@ def _pointwise(
     blocks: list[Anchors], t: Array, A: float, B: float, side: str
 ) -> tuple[Array, Array, Array, Array, Array, float]:
     """Residuals, slopes and second derivatives in the moved node, all (anchors, nodes), and |dv/dB|."""
-    moved = metric.own_theta(t, A, B) if side == "ref" else metric.move_theta(t, A, B)
-    v = moved if side == "ref" else A * t
+    moved, v = moved_nodes(t, A, B, side)
     parts = []
     for b in blocks:
         ref, foc = (b.ref_model, b.ref[0][:, None, :]), (b.foc_model, b.foc[0][:, None, :])

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from concal.errors import first_few
-from concal.linking.anchors import Candidates
+from concal.linking.anchors import Candidates, evenly
 from concal.linking.criteria import Anchors, Array, Block, make_loss, moment_link
 from concal.linking.purify import only
 from concal.linking.solve import Criterion, Solution, solve
@@ -51,7 +51,7 @@ def find_doubts(
     n_effective
         Effective number of anchors.
     """
-    some = np.linspace(0, solution.A.size - 1, min(solution.A.size, _DRAWS)).round().astype(np.int64)
+    some = evenly(solution.A.size, _DRAWS)
     part = [b.take(some) for b in blocks]
     found = [
         *_few(candidates, n_effective),

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,13 @@ class ConsensusLike(Protocol):
     """What linking reads of a consensus."""
 
     @property
-    def groups(self) -> Mapping[str, Any]: ...  # noqa: D102
+    def groups(self) -> Mapping[str, ConsensusGroup]: ...  # noqa: D102
+
+
+SoFar = Callable[[], Mapping[str, ConsensusGroup]]
+"""The consensus so far by item group, asked for only if a link has to go through it."""
+Others = Callable[[], Iterable[tuple[Source, Link]]]
+"""Linked periods, read one at a time and only if a link has to go through them."""
 
 
 @dataclass(frozen=True)
@@ -45,14 +51,20 @@ class Route:
     candidates: Candidates
     path: tuple[str, ...]
     hops: float  # sum over the steps of 1 / anchors: what the link's variance grows with
+    link: Link | None = None  # takes the target to the reference metric; None: it is there
     warnings: tuple[str, ...] = ()
 
+    @property
+    def placed_target(self) -> Source:
+        """The target on the reference metric."""
+        return self.target if self.link is None else linked_source(self.target, self.link)
 
-def consensus_source(consensus: ConsensusLike, n_draws: int, seed: int) -> Source:
+
+def consensus_source(known: Mapping[str, ConsensusGroup], n_draws: int, seed: int) -> Source:
     """The consensus items that responses support, as draws of their Gaussian posteriors on the reference metric."""
     groups = []
-    for position, name in enumerate(sorted(consensus.groups)):
-        group: ConsensusGroup = consensus.groups[name]
+    for position, name in enumerate(sorted(known)):
+        group = known[name]
         real = np.flatnonzero(np.asarray(group.source) == "consensus")
         p = group.mean.shape[1]
         rng = np.random.default_rng([seed, position])
@@ -91,8 +103,8 @@ def find_route(
     *,
     max_rhat: float,
     min_anchors: int,
-    consensus: Source | None,
-    others: Mapping[str, tuple[Source, Link]],
+    consensus: Callable[[], Source] | None,
+    others: Others,
 ) -> Route:
     """The reference itself if it has enough anchors; else the consensus; else the best chain.
 
@@ -106,17 +118,18 @@ def find_route(
         return straight
     routes = [straight]
     if consensus is not None:
-        found = find_anchors(period, consensus, dimension, max_rhat)
+        through = consensus()
+        found = find_anchors(period, through, dimension, max_rhat)
         path = (period.name, "consensus", reference.name)
-        routes.append(Route(consensus, found, path, 1.0 / max(found.n_kept, 1)))
+        routes.append(Route(through, found, path, 1.0 / max(found.n_kept, 1)))
         if found.n_kept >= min_anchors:
             return routes[-1]
     chains = _chains(period, reference, dimension, max_rhat, others)
     enough = [r for r in chains if r.candidates.n_kept >= min_anchors]
     if enough:
-        return _on_reference(min(enough, key=lambda r: (r.hops, r.path)), others)
+        return min(enough, key=lambda r: (r.hops, r.path))
     routes.extend(chains)
-    best = _on_reference(max(routes, key=lambda r: r.candidates.n_kept), others)
+    best = max(routes, key=lambda r: r.candidates.n_kept)
     if best.candidates.n_kept < 2:
         raise LinkError(_no_anchors(period, dimension, max_rhat, routes))
     text = (
@@ -126,32 +139,18 @@ def find_route(
     return replace(best, warnings=(text,))
 
 
-def _on_reference(route: Route, others: Mapping[str, tuple[Source, Link]]) -> Route:
-    """The chosen route with its target's draws on the reference metric; only one period is ever transformed."""
-    if route.target.name not in others or len(route.path) < 3 or route.path[1] == "consensus":
-        return route
-    return replace(route, target=linked_source(*others[route.target.name]))
-
-
-def _chains(
-    period: Source,
-    reference: Source,
-    dimension: str,
-    max_rhat: float,
-    others: Mapping[str, tuple[Source, Link]],
-) -> list[Route]:
+def _chains(period: Source, reference: Source, dimension: str, max_rhat: float, others: Others) -> list[Route]:
     routes = []
-    for name in sorted(others):
-        own, link = others[name]
-        if name in (period.name, reference.name) or dimension not in link.dimensions:
+    for own, link in others():
+        if own.name in (period.name, reference.name) or dimension not in link.dimensions:
             continue
         found = find_anchors(period, own, dimension, max_rhat)
         if not found.item_ids:
             continue
-        rest = link.path.get(dimension, (name, reference.name))
+        rest = link.path.get(dimension, (own.name, reference.name))
         hops = 1.0 / max(found.n_kept, 1) + _hops(link, dimension)
-        routes.append(Route(own, found, (period.name, *rest), hops))
-    return routes
+        routes.append(Route(own, found, (period.name, *rest), hops, link))
+    return sorted(routes, key=lambda route: route.target.name)
 
 
 def _hops(link: Link, dimension: str) -> float:

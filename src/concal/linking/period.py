@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +19,15 @@ from concal.linking.anchors import (
     Side,
     Source,
     anchor_blocks,
-    anchor_weights,
     draws_of,
-    find_anchors,
+    evenly,
     locations,
     period_source,
 )
 from concal.linking.criteria import CURVE_METHODS, Array, Block, make_loss, make_quadrature, moment_link
 from concal.linking.diagnose import anchor_influence, effective_number, method_table
 from concal.linking.doubts import find_doubts
-from concal.linking.path import ConsensusLike, Route, consensus_source, find_route
+from concal.linking.path import ConsensusLike, Others, Route, SoFar, consensus_source, find_route
 from concal.linking.purify import purify
 from concal.linking.result import Link
 from concal.linking.solve import Criterion, Solution, solve
@@ -87,9 +87,14 @@ def link(
     LinkError
         Fewer than two anchors, or draws that cannot be linked; the message names counts and items.
     """
-    known = {name: (period_source(other), its) for name, (other, its) in (others or {}).items()}
-    period, target = period_source(calibration), period_source(reference)
-    return link_sources(period, target, spec=spec or LinkingSpec(), consensus=consensus, others=known, threads=threads)
+    return link_sources(
+        period_source(calibration),
+        period_source(reference),
+        spec=spec or LinkingSpec(),
+        consensus=None if consensus is None else lambda: consensus.groups,
+        others=lambda: ((period_source(other), its) for other, its in (others or {}).values()),
+        threads=threads,
+    )
 
 
 @one_blas_thread
@@ -98,16 +103,14 @@ def link_sources(
     target: Source,
     *,
     spec: LinkingSpec,
-    consensus: ConsensusLike | None = None,
-    others: Mapping[str, tuple[Source, Link]] | None = None,
+    consensus: SoFar | None = None,
+    others: Others = lambda: (),
     threads: int | None = None,
 ) -> Link:
     """See `link`; draws are read a dimension at a time."""
-    draws = _draw_index(period.n_draws, spec.draws)
+    draws = evenly(period.n_draws, spec.draws or period.n_draws)
     wanted = [d for d in period.dimensions if any(g.dimension == d for g in period.groups)]
-    through = None
-    if consensus is not None and _needs_detour(period, target, wanted, spec):
-        through = consensus_source(consensus, draws.size, _CONSENSUS_SEED)
+    through = None if consensus is None else cache(lambda: consensus_source(consensus(), draws.size, _CONSENSUS_SEED))
     parts: dict[str, _DimensionLink] = {}
     for dimension in wanted:
         route = find_route(
@@ -117,17 +120,10 @@ def link_sources(
             max_rhat=spec.max_rhat,
             min_anchors=spec.min_anchors,
             consensus=through,
-            others=others or {},
+            others=others,
         )
         parts[dimension] = _link_dimension(period, route, draws, spec, threads)
     return _assemble(period, target.name, draws, parts)
-
-
-def _draw_index(n_draws: int, wanted: int | None) -> npt.NDArray[np.int64]:
-    """All draws, or `wanted` of them evenly spread over the chains."""
-    if wanted is None or wanted >= n_draws:
-        return np.arange(n_draws)
-    return np.linspace(0, n_draws - 1, wanted).round().astype(np.int64)
 
 
 def partners(draws: npt.NDArray[np.int64], n_target: int) -> npt.NDArray[np.int64]:
@@ -141,22 +137,16 @@ def partners(draws: npt.NDArray[np.int64], n_target: int) -> npt.NDArray[np.int6
     return order if n_target == draws.size else order[draws % n_target]
 
 
-def _needs_detour(period: Source, target: Source, dimensions: list[str], spec: LinkingSpec) -> bool:
-    return any(find_anchors(period, target, d, spec.max_rhat).n_kept < spec.min_anchors for d in dimensions)
-
-
 def _link_dimension(
     period: Source, route: Route, draws: npt.NDArray[np.int64], spec: LinkingSpec, threads: int | None
 ) -> _DimensionLink:
     candidates = route.candidates
-    foc, ref = draws_of(period, candidates.place_foc), draws_of(route.target, candidates.place_ref)
-    ref_draws = partners(draws, next(iter(ref.xi.values())).shape[0])
+    foc, ref = draws_of(period, candidates.place_foc).take(draws), draws_of(route.placed_target, candidates.place_ref)
+    ref = ref.take(partners(draws, ref.draws.size))
     quadrature = make_quadrature(np.linspace(-spec.node_range, spec.node_range, spec.nodes))
-    candidates, moves = purify(candidates, foc, ref, draws, ref_draws, quadrature, spec)
-    omega = np.zeros(len(candidates.item_ids))
-    kept = candidates.kept
-    omega[kept] = anchor_weights(candidates.n_ref[kept], candidates.n_foc[kept], spec.weights)
-    blocks, order = anchor_blocks(foc, ref, candidates, omega, draws, ref_draws)
+    candidates, moves = purify(candidates, foc, ref, quadrature, spec)
+    omega = candidates.weights(spec.weights)
+    blocks, order = anchor_blocks(foc, ref, candidates, omega)
     criterion = Criterion(
         spec.method, make_loss(spec.loss, spec.delta, spec.power, spec.eps), quadrature, spec.grid_metric
     )
@@ -165,7 +155,7 @@ def _link_dimension(
     _refuse_bad_link(solution, period.name, candidates)
     influence_A, influence_B, information = anchor_influence([b.mean for b in blocks], criterion, *center)
     n_effective = effective_number(information)
-    displacement = _displacements(foc, ref, candidates, draws, ref_draws, solution)
+    displacement = _displacements(foc, ref, candidates, solution)
     frame = _anchor_frame(candidates, omega, *displacement, order, influence_A, influence_B)
     table = method_table(blocks, quadrature, spec.delta)
     warnings = list(route.warnings)
@@ -214,25 +204,16 @@ def _refuse_bad_link(solution: Solution, period: str, candidates: Candidates) ->
         )
 
 
-def _displacements(
-    foc: Side,
-    ref: Side,
-    candidates: Candidates,
-    draws: npt.NDArray[np.int64],
-    ref_draws: npt.NDArray[np.int64],
-    solution: Solution,
-) -> tuple[Array, Array]:
+def _displacements(foc: Side, ref: Side, candidates: Candidates, solution: Solution) -> tuple[Array, Array]:
     """Mean and SD over the draws of d_ref - (A d + B) of every candidate, some candidates at a time."""
     n = len(candidates.item_ids)
     mean, sd = np.empty(n), np.zeros(n)
     for start in range(0, n, ITEMS_AT_A_TIME):
         own = slice(start, start + ITEMS_AT_A_TIME)
-        linked = metric.move_theta(
-            locations(foc, candidates.place_foc[own], draws), solution.A[:, None], solution.B[:, None]
-        )
-        off = locations(ref, candidates.place_ref[own], ref_draws) - linked
+        linked = metric.move_theta(locations(foc, candidates.place_foc[own]), solution.A[:, None], solution.B[:, None])
+        off = locations(ref, candidates.place_ref[own]) - linked
         mean[own] = off.mean(axis=0)
-        if draws.size > 1:
+        if foc.draws.size > 1:
             sd[own] = off.std(axis=0, ddof=1)
     return mean, sd
 

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
-from concal.linking.anchors import Candidates, Side, anchor_blocks, anchor_weights, mean_locations
+from concal.linking.anchors import Candidates, Side, anchor_blocks, evenly, mean_locations
 from concal.linking.criteria import Anchors, Array, Quadrature, make_loss
 from concal.linking.membership import center_moves
 from concal.linking.solve import Criterion, solve
@@ -20,33 +20,26 @@ _MAX_DRAWS = 200  # then an anchor's SD is known to 5 %, and the error of its me
 
 
 def purify(
-    candidates: Candidates,
-    period: Side,
-    target: Side,
-    draws: npt.NDArray[np.int64],
-    ref_draws: npt.NDArray[np.int64],
-    quadrature: Quadrature,
-    spec: LinkingSpec,
+    candidates: Candidates, period: Side, target: Side, quadrature: Quadrature, spec: LinkingSpec
 ) -> tuple[Candidates, Array]:
     """Candidates that passed the screens, without those the rule of ``spec.purify`` drops; and moves of B.
 
     The moves (draws,) are what B changes by when every draw has its own draw of who drifted (`membership`): zero by the
     paper's rule, which takes its decisions for certain.
     """
-    certain = np.zeros(draws.size)
+    n_draws = period.draws.size
+    certain = np.zeros(n_draws)
     if spec.purify == "paper":
         centers = mean_locations(target, candidates.place_ref), mean_locations(period, candidates.place_foc)
         return paper_rule(candidates, *centers, spec), certain
     if spec.purify_rounds == 0 or candidates.n_kept < 3:
         return candidates, certain
-    some = np.linspace(0, draws.size - 1, min(draws.size, _MAX_DRAWS)).round().astype(np.int64)
-    omega = np.zeros(len(candidates.item_ids))
-    kept = candidates.kept
-    omega[kept] = anchor_weights(candidates.n_ref[kept], candidates.n_foc[kept], spec.weights)
-    stored, order = anchor_blocks(period, target, candidates, omega, draws[some], ref_draws[some])
+    some = evenly(n_draws, _MAX_DRAWS)
+    omega = candidates.weights(spec.weights)
+    stored, order = anchor_blocks(period.take(some), target.take(some), candidates, omega)
     blocks = [block.take(slice(None)) for block in stored]
     candidates, shifts, found = score_rule(candidates, blocks, order, quadrature, spec)
-    return candidates, center_moves(shifts, found, candidates.kept[order], draws.size)
+    return candidates, center_moves(shifts, found, candidates.kept[order], n_draws)
 
 
 def score_rule(

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from scipy import optimize
 
-from concal import metric
 from concal.calibration.workers import available_cores
 from concal.linking import kernels
 from concal.linking.criteria import (
@@ -27,6 +26,8 @@ from concal.linking.criteria import (
     Quadrature,
     chain_to_link,
     moment_link,
+    moved_nodes,
+    sides,
     stocking_lord_sums,
 )
 
@@ -62,12 +63,11 @@ class _Objective:
         self.criterion, self.exact = criterion, exact or criterion.loss.kind == kernels.POWER
         self.n_draws = blocks[0].n_draws
         self.scale = 1.0 / sum(float(b.omega.sum()) for b in blocks)
-        sides = ("ref", "focal") if criterion.grid_metric == "symmetric" else (criterion.grid_metric,)
         self.real = slice(1, criterion.quadrature.nodes.size + 1)
         dtype = np.float64 if self.exact else np.float32
         padded = kernels.pad_nodes(criterion.quadrature.nodes)
         self.parts: list[tuple[str, list[tuple[Any, Any, Any, Any]]]] = []
-        for side in sides:
+        for side in sides(criterion.grid_metric):
             part = []
             for b in blocks:
                 ref = (b.ref_model, b.ref)
@@ -89,10 +89,7 @@ class _Objective:
         A = np.exp(x)
         value, gradient, hessian = np.zeros(x.size), np.zeros((x.size, 2)), np.zeros((x.size, 2, 2))
         for side, part in self.parts:
-            if side == "ref":
-                moved = v = metric.own_theta(t, A[:, None], B[:, None])
-            else:
-                moved, v = metric.move_theta(t, A[:, None], B[:, None]), A[:, None] * t
+            moved, v = moved_nodes(t, A[:, None], B[:, None], side)
             sums = self._sums(kernels.pad_nodes(moved), part, which)[:, :, self.real]
             if self.criterion.method == "stocking_lord":
                 sums = stocking_lord_sums(sums, self.criterion.loss)

@@ -4,8 +4,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from concal.consensus.drift.displacement import DRIFT_SPREAD, INFORMATIVE, directions, displacement, usable
-from concal.consensus.drift.others import without_each
+from concal.consensus.drift.displacement import (
+    DRIFT_SPREAD,
+    INFORMATIVE,
+    directions,
+    displacement,
+    usable,
+    without_each,
+)
 from concal.consensus.factors.gaussians import prior_in_phi
 from concal.consensus.gaussian import units_of
 

@@ -10,7 +10,7 @@ from phi_worlds import phi_world
 from concal.calibration.fit.pvalues import benjamini_hochberg
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import sum_periods
-from concal.consensus.drift.consequence import score_change
+from concal.consensus.drift.difference import score_change
 from concal.consensus.drift.drift import find_drift
 from concal.consensus.joint.consensus import combine_jointly
 from concal.spec import ConsensusSpec

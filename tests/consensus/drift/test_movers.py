@@ -11,11 +11,9 @@ from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.drift.displacement import INFORMATIVE, directions
 from concal.consensus.drift.drift import find_drift
-from concal.consensus.drift.homogeneity import conflict, known_parts, test_agreement
+from concal.consensus.drift.homogeneity import conflict, item_agreement, known_parts
 from concal.consensus.drift.movers import AGREE, find_movers
 from concal.consensus.gaussian import units_of
-
-test_agreement.__test__ = False
 
 
 def drift_of(placed, **options):
@@ -41,7 +39,7 @@ def some_factors(n_items=300, n_periods=4, p=2, moves=None, seed=0, precision=(2
 def test_conflict_is_the_weighted_sum_of_squares():
     Q, h, item, centre, unit = some_factors(n_items=5, p=3)
     parts = known_parts(Q, h, centre, directions(Q, unit))
-    squared, degrees, _ = test_agreement(parts, item, 5)
+    squared, degrees, _ = item_agreement(parts, item, 5)
     for j in range(5):
         mine = item == j
         estimate = np.linalg.solve(Q[mine], h[mine][..., None])[..., 0]
@@ -58,8 +56,8 @@ def test_where_the_centre_lies_and_what_is_not_known_do_not_matter():
     weak[:, 0, 1] = weak[:, 1, 0] = np.where(blind, 0.0, weak[:, 0, 1])
     weak[blind, 1, 1] = 0.5 * INFORMATIVE
     h[blind, 1] = 1e3  # what a factor says where it knows nothing
-    one = test_agreement(known_parts(weak, h, centre, directions(weak, unit)), item, 40)
-    other = test_agreement(known_parts(weak, h, centre + 0.7, directions(weak, unit)), item, 40)
+    one = item_agreement(known_parts(weak, h, centre, directions(weak, unit)), item, 40)
+    other = item_agreement(known_parts(weak, h, centre + 0.7, directions(weak, unit)), item, 40)
     np.testing.assert_array_equal(one[1], other[1])
     assert set(one[1]) == {3, 6}
     np.testing.assert_allclose(one[0][item[~blind]], other[0][item[~blind]], rtol=1e-6, atol=1e-9)
@@ -68,7 +66,7 @@ def test_where_the_centre_lies_and_what_is_not_known_do_not_matter():
 @pytest.mark.parametrize("n_periods", [2, 4, 10])
 def test_false_flags_at_the_nominal_rate(n_periods):
     Q, h, item, centre, unit = some_factors(4000, n_periods, seed=n_periods)
-    squared, degrees, combined = test_agreement(known_parts(Q, h, centre, directions(Q, unit)), item, 4000)
+    squared, degrees, combined = item_agreement(known_parts(Q, h, centre, directions(Q, unit)), item, 4000)
     assert stats.kstest(stats.chi2.sf(squared, degrees), "uniform").pvalue > 0.001
     for level in (0.05, 0.01, 0.002):
         share = (combined < level).mean()

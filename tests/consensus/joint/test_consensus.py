@@ -216,7 +216,7 @@ def test_draws_that_are_no_numbers_are_never_converged(world, monkeypatch):
 
     def broken(self, state):
         record(self, state)
-        self.governing[-1][0][0, 0, 1, 0] = np.nan
+        self.governing[-1].links[0, 0, 1, 0] = np.nan
 
     monkeypatch.setattr(JointTrace, "record", broken)
     monkeypatch.setattr("concal.consensus.joint.sampler.MOST_SWEEPS", 500)

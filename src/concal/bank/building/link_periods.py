@@ -8,8 +8,7 @@ those before it. A link is kept under a key of everything it was made from: whil
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 
 import polars as pl
 
@@ -23,7 +22,6 @@ from concal.consensus.analytic.totals import TOTALS
 from concal.consensus.combine import consensus_of
 from concal.consensus.result import GroupConsensus
 from concal.errors import LinkError, first_few
-from concal.linking.anchors import Source
 from concal.linking.period import LINKING, link_sources
 from concal.linking.result import Link, identity_link
 from concal.spec import Spec
@@ -126,13 +124,20 @@ class _Linker:
                 self.periods.source(name),
                 self.periods.source(self.reference),
                 spec=self.spec.linking_in_force,
-                consensus=_ConsensusSoFar(so_far, self.reference, self.spec),
-                others=_LinkedPeriods(so_far),
+                consensus=lambda: self._consensus(so_far),
+                others=lambda: ((so_far.source(other), so_far.link(other)) for other in so_far),
                 threads=self.spec.calibration.threads,
             )
             key = direct if is_direct(link, self.spec.linking.min_anchors) else through
             self.made[key] = link
         self._write(self.made[key], key)
+
+    def _consensus(self, so_far: Periods) -> Mapping[str, GroupConsensus]:
+        """The analytic consensus of the periods linked so far."""
+        spec = self.spec.consensus.model_copy(update={"method": "analytic"})
+        return consensus_of(
+            evidence_of(so_far, lambda: sum_totals(so_far, self.reference, spec.half_life)), spec
+        ).groups
 
     def _direct_key(self, name: str) -> str:
         return direct_key(self.periods, name, self.reference, self.spec)
@@ -158,37 +163,3 @@ def is_direct(link: Link, min_anchors: int) -> bool:
     usable = link.anchors.filter(pl.col("kept") | (pl.col("dropped_by") == "purification"))
     counts = dict(usable.group_by("dimension").len().iter_rows())
     return all(counts.get(dimension, 0) >= min_anchors for dimension in link.path)
-
-
-@dataclass(frozen=True)
-class _ConsensusSoFar:
-    """The analytic consensus of the periods linked so far, computed only if a link has to go through it."""
-
-    periods: Periods
-    reference: str
-    spec: Spec
-
-    @cached_property
-    def groups(self) -> Mapping[str, GroupConsensus]:
-        """See `concal.linking.path.ConsensusLike`."""
-        spec = self.spec.consensus.model_copy(update={"method": "analytic"})
-        evidence = evidence_of(self.periods, lambda: sum_totals(self.periods, self.reference, spec.half_life))
-        return consensus_of(evidence, spec).groups
-
-
-class _LinkedPeriods(Mapping[str, tuple[Source, Link]]):
-    """Linked periods, read one at a time and only if a link has to go through them."""
-
-    def __init__(self, periods: Periods) -> None:
-        self._periods = periods
-
-    def __getitem__(self, name: str) -> tuple[Source, Link]:
-        if name not in self._periods.entries:
-            raise KeyError(name)
-        return self._periods.source(name), self._periods.link(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._periods)
-
-    def __len__(self) -> int:
-        return len(self._periods.entries)

@@ -9,7 +9,7 @@ import polars as pl
 from concal.bank.reading.contents import Contents
 from concal.bank.tables.fit import bin_table, item_fit_table, pair_table
 from concal.calibration.fit.period_fit import PeriodFit
-from concal.consensus.drift.gather import in_force
+from concal.consensus.links import in_force
 from concal.errors import SpecError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from concal import metric
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.calibration.fit.period_fit import PeriodFit
 from concal.calibration.fit.pvalues import benjamini_hochberg
-from concal.consensus.drift.gather import InForce
+from concal.consensus.links import InForce
 
 _FRAMES = ("items", "bins", "pairs", "groups")
 TESTS = {

@@ -22,7 +22,8 @@ import polars as pl
 
 from concal import metric
 from concal.consensus.drift.drift import compare
-from concal.consensus.drift.gather import Gathered, InForce
+from concal.consensus.drift.gather import Gathered
+from concal.consensus.links import InForce
 from concal.consensus.result import Consensus, GroupConsensus
 
 Array = npt.NDArray[np.float64]
@@ -128,8 +129,7 @@ def _gather(
     Q, h = metric.move_factor(Q, h, 1.0, shift[:, None])
     mean, sd = _distributions(periods, links, names, known.dimension)
     who, at = np.nonzero(n > 0)
-    blank = np.full((who.size, p), np.nan)
-    return Gathered(Q[who, at], h[who, at], blank, blank, at, who, n[who, at], sd[who], mean[who])
+    return Gathered(Q[who, at], h[who, at], at, who, n[who, at], sd[who], mean[who])
 
 
 def _centring(Q: Array, h: Array, slope: Array, centre: Array) -> Array:

@@ -21,7 +21,6 @@ import polars as pl
 
 from concal import metric
 from concal.calibration.fit.by_group import WIDE
-from concal.consensus.drift.consequence import score_change
 from concal.consensus.drift.gather import Gathered
 from concal.consensus.factors.wobble import positive_part
 from concal.consensus.gaussian import inverse_positive, solve_in_place, sum_by, times
@@ -36,6 +35,8 @@ CLOSE = 1e-3
 """A step this short, in standard errors, is the last."""
 LEAST_DAMPING = 1e-6  # of the curvature, that a step is shortened by
 AT_ONCE = 8192
+NODES = np.linspace(-3.0, 3.0, 25)
+"""Of the examinees' abilities, over which a change of the expected score is averaged."""
 
 
 class Estimates(NamedTuple):
@@ -77,6 +78,22 @@ def differences(
         "log_a_shift_sd": sd[:, 1],
     }
     return pl.DataFrame({name: np.where(there[at], v, np.nan) for name, v in columns.items()}).fill_nan(None)
+
+
+def score_change(model: ResponseModel, before: Array, after: Array, A: Array, B: Array) -> tuple[Array, Array]:
+    r"""Average and root-mean-square change of the expected score, from items to items in xi, over the examinees.
+
+    A period's own metric is that of its examinees, N(0, 1); on the reference metric they are :math:`N(B, A^2)`.
+    """
+    weight = np.exp(-0.5 * NODES**2)
+    weight /= weight.sum()
+    level, size = np.empty(before.shape[0]), np.empty(before.shape[0])
+    for start in range(0, before.shape[0], AT_ONCE):
+        part = slice(start, start + AT_ONCE)
+        theta = metric.move_theta(NODES, A[part, None], B[part, None])
+        change = model.expected_score(theta, after[part, None]) - model.expected_score(theta, before[part, None])
+        level[part], size[part] = change @ weight, np.sqrt(change**2 @ weight)
+    return level, size
 
 
 def own_estimates(model: ResponseModel, Q: Array, h: Array, centre: Array) -> Estimates:

@@ -19,17 +19,16 @@ from scipy.stats import chi2
 
 from concal import metric
 from concal.calibration.fit.pvalues import benjamini_hochberg
-from concal.consensus.drift.consequence import leave_out
 from concal.consensus.drift.difference import differences
-from concal.consensus.drift.displacement import Directions, directions, displacement
-from concal.consensus.drift.gather import Gathered, gather, in_force
-from concal.consensus.drift.homogeneity import KnownParts, known_parts, test_agreement
+from concal.consensus.drift.displacement import Directions, Others, directions, displacement, without_each
+from concal.consensus.drift.gather import Gathered, gather
+from concal.consensus.drift.homogeneity import KnownParts, item_agreement, known_parts
 from concal.consensus.drift.movers import find_movers
-from concal.consensus.drift.others import Others, without_each
-from concal.consensus.factors.gaussians import prior_in_phi
+from concal.consensus.factors.gaussians import prior_precision
 from concal.consensus.factors.period import Placed
 from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import times, units_of
+from concal.consensus.gaussian import inverse, times, units_of
+from concal.consensus.links import in_force
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import counted
 from concal.shown import shown
@@ -162,10 +161,10 @@ COLUMNS = (
 
 
 def _test_items(known: GroupConsensus, found: Gathered) -> _Group:
-    _, unit = prior_in_phi(known.mean, known.mean, known.sigma)
-    seen = directions(found.Q, units_of(unit).rows(found.item))
-    parts = known_parts(found.Q, found.h, metric.phi_of(known.mean)[found.item], seen)
-    return _Group(known, found, seen, parts, *test_agreement(parts, found.item, len(known.item_ids)))
+    centre = metric.phi_of(known.mean)
+    seen = directions(found.Q, units_of(prior_precision(centre, known.sigma)).rows(found.item))
+    parts = known_parts(found.Q, found.h, centre[found.item], seen)
+    return _Group(known, found, seen, parts, *item_agreement(parts, found.item, len(known.item_ids)))
 
 
 def _frame(
@@ -216,6 +215,23 @@ def _influence(known: GroupConsensus, found: Gathered, others: Others, at: npt.N
     score = found.h[at] - times(found.Q[at], mean)
     slope = np.maximum(mean[:, 1], LEAST_SLOPE * np.exp(known.mean[found.item[at], 1]))
     return leave_out(Q, score, Q + Q @ others.covariance[at] @ Q, slope, found.period[at])
+
+
+def leave_out(Q: Array, score: Array, spread: Array, slope: Array, period: npt.NDArray[np.intp]) -> Array:
+    """First-order change of each period's (log A, B) when the item is left out of its link, (factors, 2)."""
+    out = np.zeros((Q.shape[0], 2))
+    P = metric.patterns(slope, Q.shape[-1])
+    # a weak factor's spread is hardly invertible: a part in a million of its size makes it so and moves nothing
+    ridge = 1e-6 * np.trace(spread, axis1=1, axis2=2)[:, None, None] * np.eye(Q.shape[-1])
+    info = Q @ inverse(spread + ridge)
+    H = np.swapaxes(P, 1, 2) @ info @ Q @ P
+    pull = times(np.swapaxes(P, 1, 2), times(info, score))
+    for m in np.unique(period):
+        here = period == m
+        total = H[here].sum(axis=0)
+        if np.linalg.cond(total) < 1e12:
+            out[here] = pull[here] @ np.linalg.inv(total)
+    return out
 
 
 def _periods(table: pl.DataFrame) -> pl.DataFrame:

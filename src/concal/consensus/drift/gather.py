@@ -1,26 +1,42 @@
-"""All factors of a group on the reference metric, at the links in force."""
+"""What the periods say of a group's items, at the links in force; all their factors on the reference metric."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from concal import metric
-from concal.consensus.factors.period import Placed
+from concal.consensus.factors.period import GroupFactors, Placed
+from concal.consensus.links import InForce
 from concal.consensus.result import GroupConsensus
 
 Array = npt.NDArray[np.float64]
-InForce = Mapping[tuple[str, str], tuple[float, float]]
-"""(A, B) by period and dimension."""
 
 
-def in_force(links: pl.DataFrame) -> InForce:
-    """(A, B) at the mean, from `Consensus.links`."""
-    return {(r["period"], r["dimension"]): (r["A_mean"], r["B_mean"]) for r in links.iter_rows(named=True)}
+class Seen(NamedTuple):
+    """Items of a group that had responses in a period: their rows there and in the consensus, and the link in force."""
+
+    period: int
+    group: GroupFactors
+    own: npt.NDArray[np.intp]
+    item: npt.NDArray[np.intp]
+    A: float
+    B: float
+
+
+def seen_items(placed: Sequence[Placed], known: GroupConsensus, links: InForce) -> Iterator[Seen]:
+    """Period by period; items under another response model than the group's present one are left out."""
+    place = {item: j for j, item in enumerate(known.item_ids)}
+    for m, period in enumerate(placed):
+        group = period.factors.groups.get(known.name)
+        if group is not None and group.model == known.model:
+            own = np.flatnonzero(group.seen)
+            item = np.array([place[group.item_ids[j]] for j in own], dtype=np.intp)
+            yield Seen(m, group, own, item, *links[period.period, known.dimension])
 
 
 @dataclass(frozen=True)
@@ -30,8 +46,6 @@ class Gathered:
     Attributes
     ----------
     Q, h : (factors, p, p), (factors, p)
-    mean, sd : (factors, p)
-        The period's own posterior of xi.
     item : (factors,)
         Rows of their items in the consensus.
     period : (factors,)
@@ -42,8 +56,6 @@ class Gathered:
 
     Q: Array
     h: Array
-    mean: Array
-    sd: Array
     item: npt.NDArray[np.intp]
     period: npt.NDArray[np.intp]
     n_responses: npt.NDArray[np.int64]
@@ -53,21 +65,11 @@ class Gathered:
 
 def gather(placed: Sequence[Placed], known: GroupConsensus, links: InForce) -> Gathered | None:
     """Factors of the items that had responses, in the order of the periods; None if there are none."""
-    place = {item: j for j, item in enumerate(known.item_ids)}
     parts = []
-    for m, period in enumerate(placed):
-        group = period.factors.groups.get(known.name)
-        if group is None or group.model != known.model:
-            continue
-        seen = np.flatnonzero(group.seen)
-        rows = np.array([place[group.item_ids[j]] for j in seen], dtype=np.intp)
-        A, B = links[period.period, known.dimension]
-        Q, h = metric.move_factor(group.Q[seen], group.h[seen], A, B)
-        mean = metric.move_items(group.mean[seen], A, B)
-        spread = metric.move_item_covariance(group.covariance[seen], A)
-        sd = np.sqrt(np.diagonal(spread, axis1=1, axis2=2))
-        every = np.ones(seen.size)
-        parts.append((Q, h, mean, sd, rows, np.full(seen.size, m), group.n_responses[seen], A * every, B * every))
+    for m, group, own, item, A, B in seen_items(placed, known, links):
+        Q, h = metric.move_factor(group.Q[own], group.h[own], A, B)
+        every = np.ones(own.size)
+        parts.append((Q, h, item, np.full(own.size, m), group.n_responses[own], A * every, B * every))
     if not parts:
         return None
     return Gathered(*(np.concatenate(column) for column in zip(*parts, strict=True)))

@@ -79,7 +79,7 @@ def conflict(Q: Array, h: Array, own: Array, rank: Ints) -> tuple[Array, Ints]:
     return np.maximum(own - common, 0.0), np.asarray(rank - used.sum(axis=-1))
 
 
-def test_agreement(parts: KnownParts, item: npt.NDArray[np.intp], n_items: int) -> tuple[Array, Ints, Array]:
+def item_agreement(parts: KnownParts, item: npt.NDArray[np.intp], n_items: int) -> tuple[Array, Ints, Array]:
     """X^2, degrees of freedom and combined p-value of every item, over all its factors."""
     Q, h = sum_by(item, parts.Q, n_items), sum_by(item, parts.h, n_items)
     own = np.bincount(item, parts.own, n_items).astype(np.float64)

@@ -17,8 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 import polars as pl
 
-from concal.consensus.drift.gather import InForce, gather, in_force
+from concal import metric
+from concal.consensus.drift.gather import seen_items
 from concal.consensus.factors.period import Placed
+from concal.consensus.links import InForce, in_force
 from concal.consensus.result import Consensus, GroupConsensus
 
 ALLOWED = 3.0
@@ -35,19 +37,17 @@ def outside_range(placed: Sequence[Placed], consensus: Consensus) -> pl.DataFram
 
 
 def _group(placed: Sequence[Placed], known: GroupConsensus, links: InForce) -> pl.DataFrame | None:
-    found = gather(placed, known, links)
-    if found is None:
-        return None
     n, p = known.mean.shape
-    low, high = np.full((n, p), np.inf), np.full((n, p), -np.inf)
-    np.minimum.at(low, found.item, found.mean)
-    np.maximum.at(high, found.item, found.mean)
+    low, high, z = np.full((n, p), np.inf), np.full((n, p), -np.inf), np.full((n, p), np.inf)
+    seen = np.zeros(n, dtype=bool)
+    for _, group, own, item, A, B in seen_items(placed, known, links):
+        mean = metric.move_items(group.mean[own], A, B)
+        sd = np.sqrt(np.diagonal(metric.move_item_covariance(group.covariance[own], A), axis1=1, axis2=2))
+        low[item], high[item] = np.minimum(low[item], mean), np.maximum(high[item], mean)
+        z[item] = np.minimum(z[item], np.abs(known.mean[item] - mean) / np.hypot(known.sd[item], sd))
+        seen[item] = True
     beyond = (known.mean < low) | (known.mean > high)
-    z_all = np.abs(known.mean[found.item] - found.mean) / np.hypot(known.sd[found.item], found.sd)
-    z = np.full((n, p), np.inf)
-    np.minimum.at(z, found.item, z_all)
-    counts = np.bincount(found.item, minlength=n) > 0
-    rows, columns = np.nonzero(beyond & counts[:, None] & (z > ALLOWED))
+    rows, columns = np.nonzero(beyond & seen[:, None] & (z > ALLOWED))
     if not rows.size:
         return None
     return pl.DataFrame(

@@ -39,7 +39,7 @@ def prior_in_phi(at: Array, mean: Array, sigma: Array) -> tuple[Array, Array]:
     phi = metric.phi_of(at)
     K = metric.slopes_of_xi(phi)
     centre = phi + np.linalg.solve(K, (mean - at)[:, :, None])[:, :, 0]
-    return centre, symmetric(np.swapaxes(K, 1, 2) @ np.linalg.inv(sigma) @ K)
+    return centre, prior_precision(phi, sigma)
 
 
 def from_gradients(group: GroupDraws, wobble: Array) -> tuple[Array, Array, Array, Array]:

@@ -14,25 +14,23 @@ and then items and population, from what has not faded, at each draw of the link
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 
-from concal.calibration.family import families
 from concal.calibration.kernels import LANES
-from concal.calibration.layout import GroupLayout
 from concal.calibration.standardise import group_rows
 from concal.calibration.workers import Workers, available_cores
-from concal.consensus.analytic.forms import GroupEvidence, NewItems, unite_forms
+from concal.consensus.analytic.forms import NewItems, unite_forms
 from concal.consensus.analytic.population import consensus_population
 from concal.consensus.analytic.totals import Totals, sum_periods
 from concal.consensus.factors.period import Placed
-from concal.consensus.joint.arrange import GroupTables, answered_rows, arrange, by_form, faded, group_layout
+from concal.consensus.joint.arrange import answered_rows, arrange, by_form, faded, group_layout
 from concal.consensus.joint.likelihood import Factors
-from concal.consensus.joint.links import GivenLinks, LinkPriors, LinkSteps
-from concal.consensus.joint.result import group_result, joint_draws, link_table
-from concal.consensus.joint.sampler import KEPT, TARGET_ESS, TARGET_RHAT, WARMUP, JointDraws, JointSampler
+from concal.consensus.joint.links import LinkPriors, LinkSteps
+from concal.consensus.joint.result import JointSample, group_result, joint_draws, link_table
+from concal.consensus.joint.sampler import KEPT, TARGET_ESS, TARGET_RHAT, JointDraws, JointSampler
 from concal.consensus.joint.start import protect_links, scattered_links, settle, start_items
 from concal.consensus.joint.state import JointState
 from concal.consensus.result import Consensus
@@ -59,14 +57,9 @@ def combine_jointly(
         Of the same periods: the chains start from the analytic consensus.
     """
     sample = sample_jointly(placed, totals, spec, items=items, progress=progress)
-    evidence, tables, layouts, draws = sample.evidence, sample.tables, sample.layouts, sample.draws
-    suspects = sample.suspects
-    alone = {family.lead for family in families(layouts) if len(family.members) == 1}
-    groups = {
-        group.name: group_result(group, layouts, tables, draws, parts_of, alone=parts_of[0] in alone)
-        for group, parts_of in zip(evidence, sample.parts, strict=True)
-    }
-    warnings = [*totals.warnings, *(w for group in evidence for w in group.warnings)]
+    draws, suspects = sample.draws, sample.suspects
+    groups = {group.name: group_result(sample, k) for k, group in enumerate(sample.evidence)}
+    warnings = [*totals.warnings, *(w for group in sample.evidence for w in group.warnings)]
     if draws.min_ess < TARGET_ESS or draws.max_rhat > TARGET_RHAT:
         warnings.append(
             f"the joint sampler ended after {draws.sweeps} sweeps with R-hat {draws.max_rhat:.2f} and "
@@ -75,7 +68,7 @@ def combine_jointly(
             'mix slowly: give such periods more anchors, merge small groups, or take method = "analytic"'
         )
     if suspects:
-        n_items = sum(t.rows.size for t in tables)
+        n_items = sum(t.rows.size for t in sample.tables)
         warnings.append(
             f"{suspects:,} of {n_items:,} items differ between periods and hardly count for the links (robust_links)"
         )
@@ -86,27 +79,10 @@ def combine_jointly(
         totals.periods,
         groups,
         links=link_table(draws, totals),
-        joint=joint_draws(groups, sample.parts, tables, draws, sample.rng),
+        joint=joint_draws(groups, sample),
         joint_links=np.swapaxes(draws.kept_links, 1, 2).copy(),
         warnings=tuple(warnings),
     )
-
-
-@dataclass(frozen=True)
-class JointSample:
-    """What was sampled, from what: evidence by group, factors and layout by part of a group, and the draws.
-
-    `parts` says for every group which of the tables, layouts and draws are its; the first has the items that its form
-    in force describes. `suspects` counts the items that hardly count for the links.
-    """
-
-    evidence: list[GroupEvidence]
-    parts: list[list[int]]
-    tables: list[GroupTables]
-    layouts: list[GroupLayout]
-    draws: JointDraws
-    suspects: int
-    rng: np.random.Generator
 
 
 def sample_jointly(
@@ -145,7 +121,7 @@ class _Stage:
     ) -> None:
         self.placed, self.totals, self.seed = placed, totals, seed
         self.groups = [unite_forms(totals.forms(name), (items or {}).get(name)) for name in totals.group_names]
-        populations = {f.form: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
+        populations = {f.form_key: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
         split = [by_form(group, arrange(placed, group, populations)) for group in self.groups]
         ends = np.cumsum([len(parts) for parts in split])
         self.parts = [list(range(end - len(parts), end)) for parts, end in zip(split, ends.tolist(), strict=True)]
@@ -158,7 +134,7 @@ class _Stage:
             for k, g in ((k, self.evidence[k]) for k in parts)
         ]
         self.factors = Factors(self.layouts, self.tables)
-        self.taus = [float(group.hyperprior[0, 0]) for group in self.evidence]
+        self.taus = [float(group.form.hyperprior[0, 0]) for group in self.evidence]
         self.rng = np.random.default_rng([seed, 2])
 
     def sample(self, keep: int, tell: Tell, *, robust: bool) -> JointSample:
@@ -170,18 +146,18 @@ class _Stage:
             groups = start_items(self.evidence, self.factors, known, self.rng)
             state = JointState(0, groups, scattered_links(self.totals, self.rng), [])
             steps = LinkSteps(self.factors, LinkPriors(self.placed, self.layouts, self.tables), self.seed, workers)
-            sampler = JointSampler(self.layouts, self.factors, steps, state, self.taus, self.seed, workers, keep)
+            sampler = JointSampler(self.layouts, self.factors, state, self.taus, self.seed, workers, keep, links=steps)
             return self._sample(sampler.run(tell), suspects)
 
     def sample_at(self, past: JointDraws, keep: int, tell: Tell) -> JointSample:
         """At given draws of the links."""
-        given = GivenLinks(past.links, WARMUP)
+        given = np.ascontiguousarray(np.moveaxis(past.links.reshape(-1, LANES, *past.links.shape[1:]), 1, -1))
         seed = int(self.rng.integers(2**31))  # with random numbers of the links' chains items would follow these
         with Workers(available_cores()) as workers:
-            known = settle(self.evidence, self.factors, given.mean, workers)
+            known = settle(self.evidence, self.factors, past.links.mean(axis=0), workers)
             groups = start_items(self.evidence, self.factors, known, self.rng)
-            state = JointState(0, groups, given.draws[0].copy(), [])
-            sampler = JointSampler(self.layouts, self.factors, given, state, self.taus, seed, workers, keep)
+            state = JointState(0, groups, given[0].copy(), [])
+            sampler = JointSampler(self.layouts, self.factors, state, self.taus, seed, workers, keep, given=given)
             draws = sampler.run(tell, most_sweeps=past.sweeps)
         rhat, ess = max(past.max_rhat, draws.max_rhat), min(past.min_ess, draws.min_ess)
         return self._sample(replace(draws, links=past.links, max_rhat=rhat, min_ess=ess))

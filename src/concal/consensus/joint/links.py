@@ -14,7 +14,7 @@ only the priors do, so t and log s are drawn along the orbit directly (as `conca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -147,44 +147,6 @@ def _holder(placed: Sequence[Placed], parts: list[list[int]], part: list[int], k
     return min(linked, key=lambda m: float(np.trace(placed[m].link_covariance[k])))
 
 
-class LinkMoves(Protocol):
-    """What a sweep does about the links."""
-
-    def place(self, state: JointState) -> None:
-        """Before the items move."""
-
-    def move_metric(self, state: JointState, taus: Sequence[float], rng: np.random.Generator) -> None:
-        """After items and populations have moved."""
-
-    def move(self, state: JointState) -> None:
-        """At the end, when the passes are up to date."""
-
-
-class GivenLinks:
-    """Links whose draws are known: every chain goes through those of one chain, in their order.
-
-    `draws` (sweeps, dimensions, periods, 2, LANES), made of (sweeps x LANES, dimensions, periods, 2). The warm-up goes
-    through the last ones.
-    """
-
-    def __init__(self, draws: Array, warmup: int = 0) -> None:
-        self.draws = np.ascontiguousarray(np.moveaxis(draws.reshape(-1, LANES, *draws.shape[1:]), 1, -1))
-        self.mean = np.asarray(draws.mean(axis=0))
-        self._at = -warmup
-
-    def place(self, state: JointState) -> None:
-        """Bring the chains to the next draw."""
-        state.links[:] = self.draws[self._at]
-        self._at += 1
-        state.refresh_links()
-
-    def move_metric(self, state: JointState, taus: Sequence[float], rng: np.random.Generator) -> None:
-        """Stay."""
-
-    def move(self, state: JointState) -> None:
-        """Stay."""
-
-
 class LinkSteps:
     """Moves of all links of all chains."""
 
@@ -198,10 +160,7 @@ class LinkSteps:
         self._mean = np.ascontiguousarray(np.broadcast_to(priors.mean[..., None], (K, M, 2, LANES)))
         self._own = np.arange(M, dtype=np.int32)
 
-    def place(self, state: JointState) -> None:
-        """Stay."""
-
-    def move(self, state: JointState, *, climbing: bool = False) -> None:
+    def move(self, state: JointState) -> None:
         """One Newton-Metropolis step of every link given the items."""
         for k in range(state.links.shape[0]):
             x = state.links[k]
@@ -210,7 +169,7 @@ class LinkSteps:
             acc = self._accumulate(k, x, sums)
             proposal, forward = np.empty_like(x), np.empty((M, LANES))
             prior = kernels.Priors(self._precision[k], self._own, self._mean[k], self._own)
-            how = kernels.Step(climbing, False, self.seed, state.sweep, LINK_STREAM + 64 * k)
+            how = kernels.Step(False, False, self.seed, state.sweep, LINK_STREAM + 64 * k)
             kernels.propose(2, x, acc, prior, proposal, forward, current, how, 0, M)
             acc = self._accumulate(k, proposal, sums)
             kernels.accept(2, x, acc, prior, proposal, forward, current, self.accepted[k], how, 0, M)

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.calibration.workers import Workers
-from concal.consensus.drift.displacement import directions, displacement
-from concal.consensus.drift.others import without_each
+from concal.consensus.drift.displacement import directions, displacement, without_each
 from concal.consensus.joint.arrange import BLOCK_ITEMS, GroupTables
 
 Array = npt.NDArray[np.float64]

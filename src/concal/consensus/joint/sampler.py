@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +21,7 @@ from concal.calibration.moves.units import UnitSteps
 from concal.calibration.targets import worst_ess, worst_rhat
 from concal.calibration.workers import Workers, one_blas_thread
 from concal.consensus.joint.likelihood import Factors
-from concal.consensus.joint.links import LinkMoves
+from concal.consensus.joint.links import LinkSteps
 from concal.consensus.joint.state import JointState
 
 Array = npt.NDArray[np.float64]
@@ -49,8 +50,6 @@ class JointDraws:
     sigma : list by group, (draws, p, p)
     links : (draws, dimensions, periods, 2)
         (log A, B).
-    kept_links : (kept draws, dimensions, periods, 2)
-        Those of the draws in `xi`.
     sweeps : int
     max_rhat, min_ess : float
         Over links and populations.
@@ -65,21 +64,34 @@ class JointDraws:
     beta_mean: list[Array]
     sigma: list[Array]
     links: Array
-    kept_links: Array
     sweeps: int
     max_rhat: float
     min_ess: float
     kept: npt.NDArray[np.intp]
 
+    @property
+    def kept_links(self) -> Array:
+        """Links of the draws in `xi`, (kept draws, dimensions, periods, 2)."""
+        return self.links[self.kept]
+
 
 class JointSampler:
-    """Eight chains of items, links and populations."""
+    """Eight chains of items, links and populations.
+
+    Parameters
+    ----------
+    links : LinkSteps or None
+        How the links move; None: they are given.
+    given : (sweeps, dimensions, periods, 2, LANES)
+        Their draws, of which every chain goes through those of one chain in their order. The warm-up goes through the
+        last ones.
+    """
 
     def __init__(
-        self, groups: Sequence[GroupLayout], factors: Factors, links: LinkMoves, state: JointState,
-        taus: Sequence[float], seed: int, workers: Workers, keep: int = KEPT,
+        self, groups: Sequence[GroupLayout], factors: Factors, state: JointState, taus: Sequence[float], seed: int,
+        workers: Workers, keep: int, *, links: LinkSteps | None = None, given: Array | None = None,
     ) -> None:  # fmt: skip
-        self.keep, self.links, self.workers = keep, links, workers
+        self.keep, self.links, self.given, self.workers = keep, links, given, workers
         self.state, self.taus, self.seed = state, taus, seed
         nobody = np.zeros(0, np.int32)
         names = tuple(str(k) for k in range(state.links.shape[0]))
@@ -116,16 +128,20 @@ class JointSampler:
         rng = np.random.Generator(
             np.random.Philox(key=np.array([self.seed, 3], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
         )
-        self.links.place(state)
+        if self.given is not None:
+            state.links[:] = self.given[state.sweep - 1 - WARMUP]
+            state.refresh_links()
         self.factors.see_through(state, self.workers)
         steps.items(state)
         for family in self.layout.families:
             draw_family(family, [state.groups[k] for k in family.members], self.taus[family.lead], rng)
         move_shared(steps, state, self.taus, rng)
         self.sigma.move(state, steps, rng, adapting=adapting)  # type: ignore[arg-type]
-        self.links.move_metric(state, self.taus, rng)
+        if self.links is not None:
+            self.links.move_metric(state, self.taus, rng)
         steps.refresh(state)
-        self.links.move(state)
+        if self.links is not None:
+            self.links.move(state)
 
     def _sample(self, tell: Tell, most_sweeps: int) -> JointDraws:
         size = sum(t.n_factors for t in self.factors.tables)
@@ -143,6 +159,20 @@ class JointSampler:
                 return trace.result()
 
 
+class Governing(NamedTuple):
+    """What governs the items in one sweep: (LANES, ...) of links, and by group of the population; see `JointDraws`."""
+
+    links: Array
+    beta: list[Array]
+    beta_mean: list[Array]
+    sigma: list[Array]
+
+    def judged(self) -> Array:
+        """All of it side by side, (LANES, entries); beta's conditional means are no draws."""
+        parts = [self.links, *(part for pair in zip(self.beta, self.sigma, strict=True) for part in pair)]
+        return np.concatenate([part.reshape(LANES, -1) for part in parts], axis=1)
+
+
 class JointTrace:
     """Running moments of the items, and every sweep of links and populations."""
 
@@ -158,24 +188,26 @@ class JointTrace:
         room = -(-keep // LANES) * LANES if keep_every else 0
         self.kept = [np.empty((room, g.n_items, g.p), np.float32) for g in groups]  # as many as n_kept are there
         self.n_kept = 0
-        self.kept_links: list[Array] = []
-        self.governing: list[list[Array]] = []
+        self.governing: list[Governing] = []
         self.max_rhat, self.min_ess = np.inf, 0.0
 
     def record(self, state: JointState) -> None:
         """Take in one sweep."""
         self.sweeps += 1
-        row: list[Array] = [np.moveaxis(state.links, -1, 0)]
         self.workers.map(lambda task: self._add(state, *task), self.blocks)
-        for s in state.groups:
-            row += [np.moveaxis(s.beta, -1, 0).copy(), np.moveaxis(s.beta_mean, -1, 0).copy(), by_lane(s.sigma)]
-        row[0] = row[0].copy()
         if self.keep_every and self.n_kept < self.keep and self.sweeps % self.keep_every == 0:
             for kept, s in zip(self.kept, state.groups, strict=True):
                 kept[self.n_kept : self.n_kept + LANES] = np.moveaxis(s.xi, -1, 0)
             self.n_kept += LANES
-            self.kept_links.append(row[0])
-        self.governing.append(row)
+        groups = state.groups
+        self.governing.append(
+            Governing(
+                np.moveaxis(state.links, -1, 0).copy(),
+                [np.moveaxis(s.beta, -1, 0).copy() for s in groups],
+                [np.moveaxis(s.beta_mean, -1, 0).copy() for s in groups],
+                [by_lane(s.sigma) for s in groups],
+            )
+        )
 
     def _add(self, state: JointState, k: int, block: tuple[int, int]) -> None:
         """Moments of some items of one group."""
@@ -183,17 +215,10 @@ class JointTrace:
 
     def check(self) -> None:
         """R-hat and ESS of links and populations."""
-        chains = np.stack(
-            [np.concatenate([part.reshape(LANES, -1) for part in self._judged(row)], axis=1) for row in self.governing],
-            axis=1,
-        )
+        chains = np.stack([sweep.judged() for sweep in self.governing], axis=1)
         fixed = chains.std(axis=(0, 1)) <= 1e-7  # a reference without wobble does not move
         found = diagnose(chains[:, :, ~fixed], kinds=("rhat", "ess_bulk"))
         self.max_rhat, self.min_ess = worst_rhat(found.rhat), worst_ess(found.ess_bulk)
-
-    @staticmethod
-    def _judged(row: list[Array]) -> list[Array]:
-        return [part for i, part in enumerate(row) if i == 0 or i % 3 != 2]  # beta's conditional means are no draws
 
     def moments(self) -> list[tuple[Array, Array]]:
         """Mean and covariance of every group's items."""
@@ -211,10 +236,11 @@ class JointTrace:
     def result(self) -> JointDraws:
         """Everything summed up; draws as (sweeps x chains)."""
         mean, covariance = (list(column) for column in zip(*self.moments(), strict=True))
-        columns = [np.concatenate(column) for column in zip(*self.governing, strict=True)]
+        links, *population = zip(*self.governing, strict=True)
+        beta, beta_mean, sigma = (
+            [np.concatenate(draws) for draws in zip(*sweeps, strict=True)] for sweeps in population
+        )
         return JointDraws(
-            mean, covariance, [kept[: self.n_kept] for kept in self.kept],
-            columns[1::3], columns[2::3], columns[3::3], columns[0],
-            np.concatenate(self.kept_links), self.sweeps, self.max_rhat, self.min_ess,
-            self._kept_rows(),
+            mean, covariance, [kept[: self.n_kept] for kept in self.kept], beta, beta_mean, sigma,
+            np.concatenate(links), self.sweeps, self.max_rhat, self.min_ess, self._kept_rows(),
         )  # fmt: skip

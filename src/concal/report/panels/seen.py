@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from concal import metric
 from concal.consensus.factors.period import GroupFactors
-from concal.consensus.links import constants
+from concal.consensus.links import in_force
 from concal.report.view import View
 
 Array = npt.NDArray[np.float64]
@@ -54,7 +54,7 @@ def seen_items(view: View, group: str) -> Iterator[Seen]:
         rows = np.array([j for j in np.flatnonzero(own.seen) if own.item_ids[j] in place], dtype=np.int64)
         if not rows.size:
             continue
-        A, B = constants(view.consensus.links, period, own.dimension)
+        A, B = in_force(view.consensus.links)[period, own.dimension]
         yield Seen(
             period,
             own,
