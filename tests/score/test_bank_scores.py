@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from concal.bank.bank import Bank
 from concal.bank.exchange.scores import ScoreRequest, score_file
+from concal.bank.scoring import as_calibrated
 from concal.cli import app
 from concal.errors import ConcalError, DataError, DataWarning
 from concal.score.prior import Prior
@@ -285,3 +286,44 @@ def test_covariates_from_the_command_line(bank, responses, tmp_path):
     assert done.exit_code == 0, done.output
     values = bank.plausible_values(responses, 2, covariates=tmp_path / "persons.csv")
     assert pl.read_parquet(to).equals(values)
+
+
+def with_group(spec, name, **options):
+    """The spec with a group changed."""
+    content = spec.model_dump(exclude_none=True)
+    content["groups"][name] = {**content["groups"].get(name, {}), **options}
+    return Spec.parse(content)
+
+
+def fewer_categories(period, first, categories, persons=30):
+    """Responses to both groups, essays with so many categories."""
+    table = responses_table(period, first, persons=persons)
+    essay = pl.col("item_id").str.starts_with("e")
+    return table.with_columns(score=pl.when(essay).then(pl.col("score") % categories).otherwise(pl.col("score")))
+
+
+def test_scores_are_of_the_items_as_they_were_calibrated_whatever_the_spec_says_now(tmp_path):
+    """A period with one more category came and went; the spec still has its number."""
+    bank = Bank.create(tmp_path / "bank", with_group(SPEC, "essay", categories=3))
+    bank.add("P1", fewer_categories("P1", 0, 3), items_table(), calibrator=fake_calibrator)
+    answered = pl.DataFrame({"person_id": ["x", "x"], "item_id": ["e01", "v01"], "score": [2.0, 1.0]})
+    before, beyond = bank.score(answered), answered.with_columns(score=pl.Series([3.0, 1.0]))
+    more = with_group(bank.spec, "essay", categories=4)
+    bank.add("P2", fewer_categories("P2", 2, 4), items_table(), spec=more, calibrator=fake_calibrator)
+    assert bank.score(beyond).height == 1
+    bank.retract("P2")
+    assert bank.score(answered).equals(before)
+    for method in (bank.score, lambda table: bank.plausible_values(table, 2)):
+        with pytest.raises(DataError, match="must be a whole number from 0 to 2"):
+            method(beyond)
+    with pytest.raises(DataError, match="must be a whole number from 0 to 2"):
+        bank.scorer().score({"e01": 3})
+
+
+def test_a_group_that_left_the_spec_is_scored_as_it_was_calibrated(bank):
+    content = SPEC.model_dump(exclude_none=True)
+    del content["groups"]["essay"]
+    found = as_calibrated(Spec.parse(content), bank.consensus()).groups
+    assert found["essay"].response_model == SPEC.groups["essay"].response_model
+    assert found["essay"].dimension == "writing"
+    assert as_calibrated(bank.spec, bank.consensus()).groups == bank.spec.groups

@@ -13,10 +13,13 @@ from concal.bank.acts import Acts
 from concal.bank.store.folder import FolderReader
 from concal.bank.tables.calibration import read_ability_groups
 from concal.consensus.result import Consensus
+from concal.names import split_stratum
+from concal.response import ResponseModel
 from concal.score.items import ScoringItems
 from concal.score.prior import Abilities, Population
 from concal.score.score import ScoringBank
 from concal.score.split import SplitItems
+from concal.spec import GroupSpec, Spec
 
 if TYPE_CHECKING:
     from concal.bank.reading.contents import Contents
@@ -27,10 +30,38 @@ Array = npt.NDArray[np.float64]
 def scoring_bank(version: Contents, *, joint: bool) -> ScoringBank:
     """Read a version for scoring; without `joint` the (large) joint draws are left out."""
     consensus = version.consensus(joint=joint)
-    spec = version.spec
+    spec = as_calibrated(version.spec, consensus)
     items = ScoringItems.of(consensus, spec.consensus.seed, version.max_scores())
     abilities = period_abilities(version, consensus, joint=joint)
     return ScoringBank(items, abilities, spec, split_items(version), version.unconverged())
+
+
+def as_calibrated(spec: Spec, consensus: Consensus) -> Spec:
+    """The spec with every group of the consensus, under the response model its items were calibrated by.
+
+    Since then a group may have left the spec, or got another number of categories from a period that was retracted:
+    scores are read as scores of the items that are known.
+    """
+    groups = dict(spec.groups)
+    for name, found in consensus.groups.items():
+        base, categories = split_stratum(name)
+        known, model = groups.get(base), found.model
+        if known is not None and _is(known.of(categories), model):
+            continue
+        groups[base] = GroupSpec(
+            model=model.name,
+            dimension=found.dimension,
+            categories=model.n_categories if model.polytomous and categories is None else None,
+            slopes=model.slopes,
+            steps=getattr(model, "steps", None),
+            max_score=None if known is None else known.max_score,
+        )
+    return spec.model_copy(update={"groups": groups})
+
+
+def _is(group: GroupSpec, model: ResponseModel) -> bool:
+    """Whether a group of the spec has this response model; without a number of categories it has none."""
+    return not (group.polytomous and group.categories is None) and group.response_model == model
 
 
 def split_items(version: Contents) -> SplitItems:
