@@ -57,6 +57,13 @@ def test_a_run_out_of_minutes_needs_more_of_those() -> None:
     assert "more minutes (calibration.max_minutes)" in both
 
 
+def test_where_sds_alone_lag_a_wider_target_is_named() -> None:
+    lagging = {"max_rhat_population": 1.03, "mean_error": 0.03, "sd_error": 0.073, "worst": False}
+    assert "a calibration.sd_error that you can live with, e.g. 0.08" in text_of(**lagging)
+    for met in ({"max_rhat_population": 1.2}, {"mean_error": 0.06}, {"sd_error": 0.02}, {"sd_error": float("inf")}):
+        assert "calibration.sd_error" not in text_of(**lagging | met)
+
+
 def test_groups_are_only_named_above_where_they_are() -> None:
     assert "in the groups named above" in text_of()
     text = text_of(worst=False)

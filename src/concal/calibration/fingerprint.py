@@ -13,7 +13,7 @@ from concal.compiler import sources_hash
 from concal.data.period import PeriodData
 from concal.spec import Spec
 
-ENGINE = 14
+ENGINE = 15
 """Raised when the sampler's moves or what it keeps change: an older checkpoint cannot go on the same way. Kernels and
 response models, those of other packages too, are known by their source."""
 OWN = "calibrate_period"

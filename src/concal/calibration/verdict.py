@@ -59,8 +59,9 @@ def unconverged_text(calibration: Calibration, spec: CalibrationSpec) -> str:
             )
     where = "in the groups named above " if len(lines) > n_before else ""
     longer = _longer(reached, spec) if own else "run longer chains in the engine the draws come from"
+    wider = _wider(reached, spec) if own else ""
     lines.append(
-        f"what helps: {longer}; or fewer parameters {where}(a shorter formula, a simpler model, groups merged); or "
+        f"what helps: {longer}; {wider}or fewer parameters {where}(a shorter formula, a simpler model, groups merged); or "
         "--accept-unconverged, which takes the period as it is and marks it everywhere"
     )
     return "\n  - ".join(lines)
@@ -78,6 +79,23 @@ def _longer(reached: Convergence, spec: CalibrationSpec) -> str:
     sweeps = f"give it more sweeps, e.g. --max-sweeps {2 * max(reached.sweeps, spec.max_sweeps)}"
     minutes = " and more minutes (calibration.max_minutes)" if out_of_time else ""
     return f"{sweeps}{minutes}: it goes on where it stopped"
+
+
+def _wider(reached: Convergence, spec: CalibrationSpec) -> str:
+    """Where nothing but SDs lags: those of items whose posteriors have long tails (guessing) take very long."""
+    if spec.min_ess is not None or not reached.max_rhat_population <= spec.max_rhat:
+        return ""
+    if not (reached.mean_error <= spec.mean_error and spec.sd_error < reached.sd_error < math.inf):
+        return ""
+    return (
+        f"or, as SDs alone lag, a calibration.sd_error that you can live with, e.g. {_next_step(reached.sd_error)} "
+        "(posteriors with long tails, like those of guessing, need very long chains for less; the run begins anew); "
+    )
+
+
+def _next_step(error: float) -> float:
+    """The error rounded up to the next hundredth."""
+    return math.ceil(100.0 * error) / 100.0
 
 
 def error_text(error: float) -> str:
