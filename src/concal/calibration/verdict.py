@@ -61,8 +61,8 @@ def unconverged_text(calibration: Calibration, spec: CalibrationSpec) -> str:
     longer = _longer(reached, spec) if own else "run longer chains in the engine the draws come from"
     wider = _wider(reached, spec) if own else ""
     lines.append(
-        f"what helps: {longer}; {wider}or fewer parameters {where}(a shorter formula, a simpler model, groups merged); or "
-        "--accept-unconverged, which takes the period as it is and marks it everywhere"
+        f"what helps: {longer}; {wider}or fewer parameters {where}(a shorter formula, a simpler model, groups merged); "
+        "or --accept-unconverged, which takes the period as it is and marks it everywhere"
     )
     return "\n  - ".join(lines)
 
