@@ -6,7 +6,7 @@ draws, no correction for their finite number, a replacement prior that ignores t
 ====================== ===============================================================================================
 `linked_draws`         draws on the reference metric [eq:scale], a few hundred of each period but the reference
 `item_posteriors`      :math:`\hat\mu_m, \Lambda_m`, the factors of the product [eq:product]
-`population_posterior` :math:`b_m, V_m` and :math:`\Sigma_m`, linked
+`population_posterior` :math:`b_m, V_m` and :math:`\Sigma_m`, linked; the latter's coordinates [app:logchol]
 `prior_contribution`   :math:`m_m, \Omega_m`, the prior each period brought [eq:Lc]
 `consensus_population` :math:`\beta^\star` [eq:betastar] and :math:`\Sigma^\star` [app:logchol]
 `item_level_prior`     the replacement prior where the population model changed between periods [sec:consensus]
@@ -31,6 +31,8 @@ import polars as pl
 from concal import metric
 from concal.calibration.priors import beta_moments
 from concal.calibration.result import Calibration, GroupDraws
+from concal.consensus.analytic.forms import NewItems, checked_rows
+from concal.consensus.gaussian import from_log_cholesky, inverse, times
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.consensus.shared import with_group_values
 from concal.errors import DataError, LinkError, counted, first_few
@@ -40,7 +42,6 @@ from concal.response import ResponseModel
 from concal.spec import ConsensusSpec
 
 Array = npt.NDArray[np.float64]
-NewItems = tuple[Sequence[str], Array]
 
 _BLOCK = 4096  # items whose draws are in float64 at the same time
 _RIDGE = 1e-10  # share of V's diagonal added before it is inverted, so that a fixed population has an inverse
@@ -186,11 +187,11 @@ def summarise_period(calibration: Calibration, link: Link | None, n_linked: int)
             n_responses=np.asarray(group.n_responses, dtype=np.int64),
             answered=answered,
             mu=mu,
-            Lambda=_inverse(covariance),
+            Lambda=inverse(covariance),
             m=m,
             Omega=Omega,
             b=b,
-            V_inverse=_inverse(V + _RIDGE * np.diag(np.maximum(np.diag(V), _RIDGE))),
+            V_inverse=inverse(V + _RIDGE * np.diag(np.maximum(np.diag(V), _RIDGE))),
             psi=psi,
             hyperprior=beta_moments(calibration.beta_prior_precision[name], group.model.prior),
         )
@@ -232,7 +233,7 @@ def prior_contribution(X: Array, b: Array, V: Array, sigma: Array) -> tuple[Arra
     """
     p = sigma.shape[0]
     spread = [[((X @ V[i::p, k::p]) * X).sum(axis=1) for k in range(p)] for i in range(p)]
-    return X @ b.reshape(-1, p), _inverse(sigma + np.moveaxis(np.array(spread), 2, 0))
+    return X @ b.reshape(-1, p), inverse(sigma + np.moveaxis(np.array(spread), 2, 0))
 
 
 # the population layer
@@ -245,14 +246,6 @@ def log_cholesky(sigma: Array) -> Array:
     values = np.asarray(root[..., rows, columns], dtype=np.float64)
     values[..., rows == columns] = np.log(values[..., rows == columns])
     return values
-
-
-def from_log_cholesky(psi: Array, p: int) -> Array:
-    """The covariance with these coordinates, positive definite by construction [app:logchol]."""
-    rows, columns = np.tril_indices(p)
-    root = np.zeros((p, p))
-    root[rows, columns] = np.where(rows == columns, np.exp(psi), psi)
-    return root @ root.T
 
 
 def consensus_population(
@@ -275,7 +268,7 @@ def consensus_population(
             f"group {name!r}: the combined precision of its coefficients is not positive definite; some features are "
             'told by no period. Take them out of the formula, or use method "analytic" or "joint"'
         )
-    covariance = _inverse(precision)
+    covariance = inverse(precision)
     beta = b_0 + covariance @ sum(w * (s.V_inverse @ (s.b - b_0)) for w, s in zip(weights, told, strict=True))
     counts = shares * [s.answered.size for s in told]
     psi = sum(n * s.psi for n, s in zip(counts / counts.sum(), told, strict=True))
@@ -315,7 +308,7 @@ def combine_group(
     weights, _ = _weights([age for age, _ in told], half_life)
     for w, at, (_, s) in zip(weights, rows, told, strict=True):
         precision[at] += w * (s.Lambda - s.Omega)
-        shift[at] += w * (_times(s.Lambda, s.mu) - _times(s.Omega, s.m))
+        shift[at] += w * (times(s.Lambda, s.mu) - times(s.Omega, s.m))
         n_periods[at] += 1
         n_responses[at] += s.n_responses[s.answered]
 
@@ -330,14 +323,14 @@ def combine_group(
             "periods' predictions for the items"
         )
         item_level_prior(prior_mean, prior_covariance, [s for _, s in told], rows, weights)
-    Omega = _inverse(prior_covariance)
+    Omega = inverse(prior_covariance)
 
-    Lambda_c, b_c = precision + Omega, shift + _times(Omega, prior_mean)
+    Lambda_c, b_c = precision + Omega, shift + times(Omega, prior_mean)
     answered = n_periods > 0
     eligible = answered & _positive_definite(Lambda_c, prior_covariance)
     mean, covariance = prior_mean.copy(), prior_covariance.copy()
-    covariance[eligible] = _inverse(Lambda_c[eligible])
-    mean[eligible] = _times(covariance[eligible], b_c[eligible])
+    covariance[eligible] = inverse(Lambda_c[eligible])
+    mean[eligible] = times(covariance[eligible], b_c[eligible])
     if newest.model.shared:
         variances = np.diagonal(beta_covariance)[: mean.shape[1]]
         mean, covariance = with_group_values(newest.model, mean, covariance, beta[0], variances)
@@ -381,10 +374,10 @@ def item_level_prior(
     for w, at, s in zip(weights, rows, told, strict=True):
         total[at] += w
         precision[at] += w * s.Omega
-        shift[at] += w * _times(s.Omega, s.m)
+        shift[at] += w * times(s.Omega, s.m)
     known = total > _FORGOTTEN
-    covariance[known] = _inverse(precision[known] / total[known, None, None])
-    mean[known] = _times(covariance[known], shift[known] / total[known, None])
+    covariance[known] = inverse(precision[known] / total[known, None, None])
+    mean[known] = times(covariance[known], shift[known] / total[known, None])
 
 
 def _weights(ages: Sequence[int], half_life: float | None) -> tuple[Array, Array]:
@@ -400,21 +393,15 @@ def _items(
     name: str, periods: Sequence[GroupSummary], newest: GroupSummary, new: NewItems | None
 ) -> tuple[tuple[str, ...], Array, list[str]]:
     """All items with their rows of the newest period's design, NaN where it does not describe them."""
-    new_ids, new_X = (list(new[0]), np.asarray(new[1], dtype=np.float64)) if new else ([], np.zeros((0, 0)))
-    F = len(newest.features)
-    if new_ids and (new_X.shape != (len(new_ids), F) or not np.isfinite(new_X).all()):
-        raise DataError(
-            f"group {name!r}: items to predict ({first_few(new_ids)}) need finite features of shape "
-            f"{(len(new_ids), F)}, got {new_X.shape}; the columns are {list(newest.features)}"
-        )
+    new_ids = list(new[0]) if new else []
     ids = list(dict.fromkeys([item for s in periods for item in s.item_ids] + new_ids))
     place = {item: j for j, item in enumerate(ids)}
-    X = np.full((len(ids), F), np.nan)
+    X = np.full((len(ids), len(newest.features)), np.nan)
     for s in periods:
         if s.form == newest.form:
             X[[place[item] for item in s.item_ids]] = s.X
-    if new_ids:
-        X[[place[item] for item in new_ids]] = new_X
+    if new and new_ids:
+        X[[place[item] for item in new_ids]] = checked_rows(name, newest.features, new)
     bare = [item for item, row in zip(ids, X, strict=True) if np.isnan(row[0])]
     if not bare:
         return tuple(ids), X, []
@@ -479,18 +466,6 @@ def _check(period: str, group: GroupDraws, n_draws: int) -> None:
             f"{where}: the draws of {counted(len(bad), 'item')} ({first_few(bad)}) are not finite or do not vary, so "
             "they have no Gaussian summary; take these items out or calibrate the period again"
         )
-
-
-# small matrices, one per item
-
-
-def _inverse(x: Array) -> Array:
-    y = np.linalg.inv(x)
-    return np.asarray(0.5 * (y + np.swapaxes(y, -1, -2)), dtype=np.float64)
-
-
-def _times(x: Array, v: Array) -> Array:
-    return np.asarray((x @ v[..., None])[..., 0])
 
 
 def _positive_definite(x: Array, unit: Array) -> npt.NDArray[np.bool_]:

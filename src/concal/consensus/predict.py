@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,20 +36,13 @@ def predict_items(consensus: Consensus, group: str, item_ids: Sequence[str], X: 
     V = known.beta_covariance if known.beta_covariance is not None else np.zeros((F * p, F * p))
     mean, covariance = Population(known.beta, V, known.sigma).predict(X)
     n = len(item_ids)
-    return GroupConsensus(
-        group,
-        known.dimension,
-        known.model,
-        tuple(item_ids),
-        known.features,
-        X,
-        mean,
-        covariance,
-        np.full(n, "predicted"),
-        np.zeros(n, dtype=np.int64),
-        np.zeros(n, dtype=np.int64),
-        known.beta,
-        known.sigma,
-        known.beta_covariance,
-        known.coding,
+    return replace(
+        known,
+        item_ids=tuple(item_ids),
+        X=X,
+        mean=mean,
+        covariance=covariance,
+        source=np.full(n, "predicted"),
+        n_responses=np.zeros(n, dtype=np.int64),
+        n_periods=np.zeros(n, dtype=np.int64),
     )

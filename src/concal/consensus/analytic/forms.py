@@ -135,7 +135,7 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
     at = np.array([place[i] for i in newest.item_ids], dtype=np.intp)
     X[at] = newest.X
     if items is not None and len(items[0]):
-        _describe(newest, items, X, place)
+        X[[place[i] for i in items[0]]] = checked_rows(newest.name, newest.features, items)
     population = populations[id(newest)]
     known = ~np.isnan(X[:, 0])
     prior_mean[known], prior_covariance[known] = population.predict(X[known])
@@ -175,14 +175,15 @@ def _say_lacking(form: FormTotals, names: Sequence[str]) -> list[str]:
     ]
 
 
-def _describe(newest: FormTotals, items: NewItems, X: Array, place: dict[str, int]) -> None:
+def checked_rows(group: str, features: Sequence[str], items: NewItems) -> Array:
+    """Design rows of items to predict; refused where they do not fit the group's features."""
     new_ids, rows = list(items[0]), np.asarray(items[1], dtype=np.float64)
-    if rows.shape != (len(new_ids), X.shape[1]) or not np.isfinite(rows).all():
+    if rows.shape != (len(new_ids), len(features)) or not np.isfinite(rows).all():
         raise DataError(
-            f"group {newest.name!r}: items to predict ({first_few(new_ids)}) need finite features of shape "
-            f"{(len(new_ids), X.shape[1])}, got {rows.shape}; the columns are {list(newest.features)}"
+            f"group {group!r}: items to predict ({first_few(new_ids)}) need finite features of shape "
+            f"{(len(new_ids), len(features))}, got {rows.shape}; the columns are {list(features)}"
         )
-    X[[place[i] for i in new_ids]] = rows
+    return rows
 
 
 def _predict_bare(population: Population, X: Array, bare: npt.NDArray[np.bool_], mean: Array, cov: Array) -> None:
