@@ -98,8 +98,8 @@ def test_equal_names_coded_differently_are_never_summed(world):
     assert totals.groups["g:0"].population_weight == 2.0
     assert totals.groups["g:1"].population_weight == 1.0
     evidence = unite_forms(totals.forms("g"))
-    assert evidence.features == ("1", "f1")
-    np.testing.assert_allclose(evidence.population.beta, consensus_population(totals.groups["g:0"]).beta)
+    assert evidence.form.features == ("1", "f1")
+    np.testing.assert_allclose(evidence.form.population.beta, consensus_population(totals.groups["g:0"]).beta)
     # what the responses said is summed all the same
     np.testing.assert_array_equal(evidence.n_periods.sum(), sum(p.factors.groups["g"].n_items for p in world.placed))
 
@@ -186,9 +186,10 @@ def test_a_period_that_lacked_a_column_tells_nothing_about_those_that_had_it(pla
     assert any(f"{len(only_there)} items" in w and "no period has every feature" in w for w in consensus.warnings)
     evidence = unite_forms(totals.forms("g"))
     (other,) = evidence.others
-    assert sorted(evidence.item_ids[j] for j in other.rows) == only_there
+    rows = np.flatnonzero(other.describes)
+    assert sorted(evidence.item_ids[j] for j in rows) == only_there
     population = consensus_population(sum_periods([poor]).groups["g:0"])
-    for j in other.rows:
+    for j in rows:
         mean, covariance = population.predict(np.ones((1, 1)))
         np.testing.assert_allclose(evidence.prior_mean[j], mean[0], rtol=1e-9)
         np.testing.assert_allclose(evidence.prior_covariance[j], covariance[0], rtol=1e-9)

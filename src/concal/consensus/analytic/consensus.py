@@ -45,19 +45,19 @@ def consensus_from_totals(totals: Totals, items: Mapping[str, NewItems] | None =
 
 def combine_group(group: GroupEvidence, wobble: Array) -> GroupConsensus:
     """Posteriors of a group's items; the wobble of the reference's metric, which they share, comes on top."""
-    mean, covariance = group.prior_mean.copy(), group.prior_covariance.copy()
+    mean, covariance, population = group.prior_mean.copy(), group.prior_covariance.copy(), group.form.population
     seen = group.answered
     own = group.item_prior_covariance[seen]
     mean[seen], covariance[seen] = item_posterior(group.Q[seen], group.h[seen], mean[seen], own)
     P = metric.location_patterns(mean[seen, 0], mean.shape[1])
     if group.model.shared:  # the reference's unit and the group's slope are one thing: its uncertainty counts once
-        variances = np.diagonal(group.population.beta_covariance)[: mean.shape[1]].copy()
+        variances = np.diagonal(population.beta_covariance)[: mean.shape[1]].copy()
         variances[1] = max(variances[1] - wobble[0, 0], 0.0)
         mean[seen], covariance[seen] = with_group_values(
-            group.model, mean[seen], covariance[seen], group.population.beta[0], variances
+            group.model, mean[seen], covariance[seen], population.beta[0], variances
         )
     covariance[seen] += P @ wobble @ np.swapaxes(P, 1, 2)
-    return group_consensus(group, mean, covariance, group.population)
+    return group_consensus(group, mean, covariance, population)
 
 
 def group_consensus(group: GroupEvidence, mean: Array, covariance: Array, population: Population) -> GroupConsensus:
@@ -67,9 +67,9 @@ def group_consensus(group: GroupEvidence, mean: Array, covariance: Array, popula
         dimension=group.dimension,
         model=group.model,
         item_ids=group.item_ids,
-        features=group.features,
-        coding=group.coding,
-        X=group.X,
+        features=group.form.features,
+        coding=group.form.coding,
+        X=group.form.X,
         mean=mean,
         covariance=covariance,
         source=np.where(group.answered, "consensus", "predicted"),

@@ -29,23 +29,29 @@ NewItems = tuple[Sequence[str], Array]
 
 
 @dataclass(frozen=True)
-class OtherForm:
-    """Items that the form in force does not describe and this one does.
+class Form:
+    """What a form of a group predicts its items by.
 
     Attributes
     ----------
-    rows : (items,)
-        Where they stand in the group's list.
+    features : tuple of str
+    coding : str
     X : (items, features)
-    features, coding, population, hyperprior : of the form
+        Of the group's items; NaN rows for those that follow another form.
+    population : Population
+    hyperprior : (features, features)
     """
 
-    rows: npt.NDArray[np.intp]
-    X: Array
     features: tuple[str, ...]
     coding: str
+    X: Array
     population: Population
     hyperprior: Array
+
+    @property
+    def describes(self) -> npt.NDArray[np.bool_]:
+        """Which of the group's items follow it, (items,)."""
+        return ~np.isnan(self.X[:, 0])
 
 
 @dataclass(frozen=True)
@@ -54,37 +60,32 @@ class GroupEvidence:
 
     Attributes
     ----------
-    name, dimension, model, features, coding : of the form in force
+    name, dimension : str
+    model : ResponseModel
     item_ids : tuple of str
-    X : (items, features)
-        NaN rows for items the form in force does not describe.
     Q, h : factor sums
     prior_mean, prior_covariance : (items, p), (items, p, p)
     n_responses, n_periods : (items,)
-    population : Population
-    hyperprior : (features, features)
-    warnings : tuple of str
-    others : tuple of OtherForm
+    form : Form
+        That in force.
+    others : tuple of Form
         Forms that describe items the form in force does not, oldest first; of an item, the newest.
+    warnings : tuple of str
     """
 
     name: str
     dimension: str
     model: ResponseModel
-    features: tuple[str, ...]
-    coding: str
     item_ids: tuple[str, ...]
-    X: Array
     Q: Array
     h: Array
     prior_mean: Array
     prior_covariance: Array
     n_responses: npt.NDArray[np.int64]
     n_periods: npt.NDArray[np.int64]
-    population: Population
-    hyperprior: Array
+    form: Form
+    others: tuple[Form, ...] = ()
     warnings: tuple[str, ...] = ()
-    others: tuple[OtherForm, ...] = ()
 
     @property
     def item_prior_covariance(self) -> Array:
@@ -150,19 +151,29 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
     others = []
     for k, form in enumerate(ordered[:-1]):
         if (rows := np.flatnonzero((told_by == k) & ~known)).size:
-            others.append(_other_form(form, populations[id(form)], rows, ids))
+            own, described = {item: j for j, item in enumerate(form.item_ids)}, np.full((n, len(form.features)), np.nan)
+            described[rows] = form.X[[own[ids[j]] for j in rows]]
+            others.append(_form(form, described, populations[id(form)]))
             warnings += _say_lacking(form, [ids[j] for j in rows])
     return GroupEvidence(
-        newest.name, newest.dimension, newest.model, newest.features, newest.coding, tuple(ids), X, Q, h, prior_mean,
-        prior_covariance, counts[0], counts[1], population, newest.hyperprior / newest.population_weight,
-        tuple(warnings), tuple(others),
-    )  # fmt: skip
+        name=newest.name,
+        dimension=newest.dimension,
+        model=newest.model,
+        item_ids=tuple(ids),
+        Q=Q,
+        h=h,
+        prior_mean=prior_mean,
+        prior_covariance=prior_covariance,
+        n_responses=counts[0],
+        n_periods=counts[1],
+        form=_form(newest, X, population),
+        others=tuple(others),
+        warnings=tuple(warnings),
+    )
 
 
-def _other_form(form: FormTotals, population: Population, rows: npt.NDArray[np.intp], ids: Sequence[str]) -> OtherForm:
-    place = {item: j for j, item in enumerate(form.item_ids)}
-    X = form.X[[place[ids[j]] for j in rows]]
-    return OtherForm(rows, X, form.features, form.coding, population, form.hyperprior / form.population_weight)
+def _form(form: FormTotals, X: Array, population: Population) -> Form:
+    return Form(form.features, form.coding, X, population, form.hyperprior / form.population_weight)
 
 
 def _say_lacking(form: FormTotals, names: Sequence[str]) -> list[str]:

@@ -78,18 +78,21 @@ class FormTotals:
     whole: int
 
     PER_ITEM: ClassVar[tuple[str, ...]] = (*("X", "Q", "h"), *("n_responses", "n_periods"))
+    POPULATION: ClassVar[tuple[str, ...]] = (
+        *("beta_precision", "beta_shift", "hyperprior", "sigma"),
+        *("population_weight", "item_weight"),
+    )
 
     @property
-    def form(self) -> tuple[object, ...]:
-        """What periods of one form have in common."""
+    def form_key(self) -> tuple[object, ...]:
+        """What periods of one form have in common; see `GroupFactors`."""
         return self.name, self.dimension, self.model, self.features, self.coding
 
     def faded(self, share: float) -> FormTotals:
         """Everything but counts times `share`; what counts next to nothing stays, a population needs some weight."""
         if any(0 < share * weight < FORGOTTEN for weight in (self.population_weight, self.item_weight)):
             return self
-        names = ("Q", "h", "beta_precision", "beta_shift", "hyperprior", "sigma", "population_weight", "item_weight")
-        return replace(self, **{name: share * getattr(self, name) for name in names})
+        return replace(self, **{name: share * getattr(self, name) for name in ("Q", "h", *self.POPULATION)})
 
     def __add__(self, other: FormTotals) -> FormTotals:
         place = {item: j for j, item in enumerate(self.item_ids)}
@@ -104,8 +107,7 @@ class FormTotals:
             return out
 
         items: dict[str, Any] = {name: put(name) for name in ("Q", "h", "n_responses", "n_periods")}
-        names = ("beta_precision", "beta_shift", "hyperprior", "sigma", "population_weight", "item_weight")
-        sums: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in names}
+        population: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in self.POPULATION}
         return replace(
             self,
             item_ids=(*self.item_ids, *new),
@@ -113,7 +115,7 @@ class FormTotals:
             last=max(self.last, other.last),
             whole=max(self.whole, other.whole),
             **items,
-            **sums,
+            **population,
         )
 
 
@@ -165,7 +167,7 @@ class Totals:
     def __add__(self, other: Totals) -> Totals:
         groups = dict(self.groups)
         for form in other.groups.values():
-            key = next((k for k, mine in groups.items() if mine.form == form.form), None)
+            key = next((k for k, mine in groups.items() if mine.form_key == form.form_key), None)
             before = len(self.periods)
             moved = replace(form, last=form.last + before, whole=form.whole + before if form.whole >= 0 else -1)
             if key is None:
@@ -241,7 +243,7 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
     unscale = metric.move_beta_covariance(group.beta_precision, 1.0 / A, p)
     b_0, T = beta_moments(group.hyperprior, group.model.prior)
     precision, shift = widen(unscale, unscale @ (b - b_0).ravel(), metric.beta_patterns(b), noise)
-    told = 0.0 if group.guided else 1.0
+    weight = 0.0 if group.guided else 1.0  # of a guided group the population tells nothing
     answered = float(group.seen.sum())
     return FormTotals(
         name=group.name,
@@ -255,12 +257,12 @@ def form_totals(group: GroupFactors, A: float, B: float, noise: Array) -> FormTo
         h=h,
         n_responses=group.n_responses,
         n_periods=group.seen.astype(np.int64),
-        beta_precision=told * (precision - T),
-        beta_shift=told * shift,
-        hyperprior=told * group.hyperprior,
-        sigma=told * answered * metric.move_log_cholesky(group.sigma_coordinates, A),
-        population_weight=told,
-        item_weight=told * answered,
+        beta_precision=weight * (precision - T),
+        beta_shift=weight * shift,
+        hyperprior=weight * group.hyperprior,
+        sigma=weight * answered * metric.move_log_cholesky(group.sigma_coordinates, A),
+        population_weight=weight,
+        item_weight=weight * answered,
         last=0,
         whole=-1 if group.lacking else 0,
     )

@@ -102,6 +102,11 @@ class GroupFactors:
     )
 
     @property
+    def form_key(self) -> tuple[object, ...]:
+        """What periods of one form have in common; see `concal.consensus.analytic.totals.FormTotals`."""
+        return self.name, self.dimension, self.model, self.features, self.coding
+
+    @property
     def n_items(self) -> int:
         """How many items."""
         return len(self.item_ids)

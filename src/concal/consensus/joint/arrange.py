@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from concal.calibration.layout import GroupLayout
 from concal.calibration.standardise import standardise
-from concal.consensus.analytic.forms import GroupEvidence, OtherForm, carry_slope
+from concal.consensus.analytic.forms import GroupEvidence, carry_slope
 from concal.consensus.analytic.population import Population
 from concal.consensus.factors.period import GroupFactors, Placed
 from concal.consensus.factors.remainder import Tables, used_bins
@@ -122,25 +122,17 @@ def by_form(group: GroupEvidence, tables: GroupTables) -> list[tuple[GroupEviden
     """A group's answered items by the form that describes them, that in force first; each as a group of its own."""
     parts, left = [], np.ones(tables.rows.size, dtype=bool)
     for form in group.others:
-        own = np.isin(tables.rows, form.rows)
+        own = form.describes[tables.rows]
         if own.any() and not own.all():
             left &= ~own
-            parts.append((_named(_as_group(group, form)), tables.of_items(np.flatnonzero(own))))
+            parts.append((_named(replace(group, form=form)), tables.of_items(np.flatnonzero(own))))
     return [(_named(group), tables if left.all() else tables.of_items(np.flatnonzero(left))), *parts]
-
-
-def _as_group(group: GroupEvidence, form: OtherForm) -> GroupEvidence:
-    """The evidence of a group for items of another form."""
-    X = np.full((len(group.item_ids), len(form.features)), np.nan)
-    X[form.rows] = form.X
-    of_form = {name: getattr(form, name) for name in ("features", "coding", "population", "hyperprior")}
-    return replace(group, X=X, **of_form)
 
 
 def _named(group: GroupEvidence) -> GroupEvidence:
     """Called by its form too: strata share a population if they are of one group and have one form."""
     base, categories = split_stratum(group.name)
-    name = f"{base} [{' + '.join(group.features)}, {group.coding}]"
+    name = f"{base} [{' + '.join(group.form.features)}, {group.form.coding}]"
     return replace(group, name=name if categories is None else stratum_name(name, categories))
 
 
@@ -175,8 +167,7 @@ def _fill(
     if source.cell_count is None or source.model != model:
         Q, h = source.Q[at], source.h[at]
         if source.model != model:
-            form = (source.name, source.dimension, source.model, source.features, source.coding)
-            Q, h = carry_slope(Q, h, populations.get(form), source.X[at], len(model.parameters))
+            Q, h = carry_slope(Q, h, populations.get(source.form_key), source.X[at], len(model.parameters))
         tables.Q[to], tables.h[to] = Q, h
         return
     assert source.bin_mean is not None
@@ -198,7 +189,7 @@ MOST_BINS = 5
 
 def answered_rows(group: GroupEvidence, tables: GroupTables) -> Array:
     """Design rows of the items somebody answered; without features they get the group's mean."""
-    X = group.X[tables.rows]
+    X = group.form.X[tables.rows]
     bare = np.isnan(X[:, 0])
     return np.where(bare[:, None], X[~bare].mean(axis=0) if (~bare).any() else np.eye(1, X.shape[1])[0], X)
 

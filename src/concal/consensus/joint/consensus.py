@@ -121,7 +121,7 @@ class _Stage:
     ) -> None:
         self.placed, self.totals, self.seed = placed, totals, seed
         self.groups = [unite_forms(totals.forms(name), (items or {}).get(name)) for name in totals.group_names]
-        populations = {f.form: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
+        populations = {f.form_key: consensus_population(f) for f in totals.groups.values() if f.population_weight > 0}
         split = [by_form(group, arrange(placed, group, populations)) for group in self.groups]
         ends = np.cumsum([len(parts) for parts in split])
         self.parts = [list(range(end - len(parts), end)) for parts, end in zip(split, ends.tolist(), strict=True)]
@@ -134,7 +134,7 @@ class _Stage:
             for k, g in ((k, self.evidence[k]) for k in parts)
         ]
         self.factors = Factors(self.layouts, self.tables)
-        self.taus = [float(group.hyperprior[0, 0]) for group in self.evidence]
+        self.taus = [float(group.form.hyperprior[0, 0]) for group in self.evidence]
         self.rng = np.random.default_rng([seed, 2])
 
     def sample(self, keep: int, tell: Tell, *, robust: bool) -> JointSample:

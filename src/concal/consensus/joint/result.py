@@ -64,13 +64,13 @@ def group_result(sample: JointSample, which: int) -> GroupConsensus:
     V = np.atleast_2d(np.cov(flat, rowvar=False))
     if alone:
         thinned = draws.sigma[k][:: max(1, draws.sigma[k].shape[0] // 400)]
-        hyperprior = g.design.prior_precision(float(group.hyperprior[0, 0]))
+        hyperprior = g.design.prior_precision(float(group.form.hyperprior[0, 0]))
         V = conditional_covariance(g.design.X @ np.linalg.inv(T), hyperprior, thinned, g.model.prior.sd) + V
     V = symmetric(V)
     population = Population(flat.mean(axis=0).reshape(beta.shape[1:]), V, symmetric(draws.sigma[k].mean(axis=0)))
     mean, covariance = group.prior_mean.copy(), group.prior_covariance.copy()
-    known = ~np.isnan(group.X[:, 0])
-    mean[known], covariance[known] = population.predict(group.X[known])
+    known = group.form.describes
+    mean[known], covariance[known] = population.predict(group.form.X[known])
     for part in parts:
         rows = sample.tables[part].rows
         mean[rows], covariance[rows] = draws.mean[part], symmetric(draws.covariance[part])

@@ -52,7 +52,7 @@ def protect_links(
     """Weigh the factors for the links; how many items count less than half."""
     suspects = 0
     for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
-        where = known[k][0], group.prior_mean[table.rows], group.population.sigma
+        where = known[k][0], group.prior_mean[table.rows], group.form.population.sigma
         weights = link_weights(table, factors.Q[k], factors.h[k], link[g.dim], linked, *where, workers)
         factors.weights[k] = weights
         suspects += suspected(table, weights)
@@ -70,15 +70,15 @@ def start_items(
     for k, (group, g, (centre, covariance)) in enumerate(zip(evidence, factors.groups, known, strict=True)):
         noise = np.linalg.cholesky(symmetric(covariance)) @ rng.standard_normal((g.n_items, g.p, LANES))
         xi = np.ascontiguousarray(centre[:, :, None] + noise)
-        beta = np.linalg.inv(g.design.to_user) @ group.population.beta
+        beta = np.linalg.inv(g.design.to_user) @ group.form.population.beta
         beta = np.repeat(beta[:, :, None], LANES, axis=2)
-        sigma = np.repeat(group.population.sigma[:, :, None], LANES, axis=2)
+        sigma = np.repeat(group.form.population.sigma[:, :, None], LANES, axis=2)
         mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(xi.shape)
         s = GroupState(
             xi, beta, beta.copy(), sigma, np.ones((g.p, LANES)), mean, factors.parameters(k, xi, 0, g.n_items)
         )
         for c in g.model.shared:
-            s.beta[0, c] += np.sqrt(group.population.beta_covariance[c, c]) * rng.standard_normal(LANES)
+            s.beta[0, c] += np.sqrt(group.form.population.beta_covariance[c, c]) * rng.standard_normal(LANES)
         groups.append(s)
     level_shared(factors.groups, groups)
     return groups
