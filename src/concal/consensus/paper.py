@@ -241,6 +241,7 @@ def prior_contribution(X: Array, b: Array, V: Array, sigma: Array) -> tuple[Arra
 
 def log_cholesky(sigma: Array) -> Array:
     """Coordinates of covariances (..., p, p): L_11, L_21, L_22, ..., logarithms on the diagonal [app:logchol]."""
+    # those of `concal.consensus.gaussian` lie otherwise in memory: sums over draws would differ in the last bit
     root = np.linalg.cholesky(sigma)
     rows, columns = np.tril_indices(sigma.shape[-1])
     values = np.asarray(root[..., rows, columns], dtype=np.float64)

@@ -22,8 +22,7 @@ import polars as pl
 from concal import metric
 from concal.calibration.fit.by_group import WIDE
 from concal.consensus.drift.gather import Gathered
-from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import inverse_positive, solve_in_place, sum_by, times
+from concal.consensus.gaussian import inverse_positive, positive_part, solve_in_place, sum_by, times
 from concal.consensus.result import GroupConsensus
 from concal.response import ResponseModel
 

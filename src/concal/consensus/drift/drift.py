@@ -26,8 +26,7 @@ from concal.consensus.drift.homogeneity import KnownParts, item_agreement, known
 from concal.consensus.drift.movers import find_movers
 from concal.consensus.factors.gaussians import prior_precision
 from concal.consensus.factors.period import Placed
-from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import inverse, times, units_of
+from concal.consensus.gaussian import inverse, positive_part, times, units_of
 from concal.consensus.links import in_force
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import counted
