@@ -13,7 +13,7 @@ from polars.testing import assert_frame_equal
 
 from concal.bank.bank import Bank
 from concal.bank.building.periods import Periods
-from concal.consensus.analytic.items import item_posterior
+from concal.consensus.item_posterior import item_posterior
 from concal.errors import BankError
 from concal.evaluate.attention import attention
 from concal.report.sections.items import flags

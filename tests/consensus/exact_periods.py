@@ -22,7 +22,7 @@ from concal.calibration.others import told_by_others
 from concal.calibration.result import GroupDraws
 from concal.calibration.tables import response_table
 from concal.consensus.factors.gaussians import finish, from_gradients
-from concal.consensus.factors.remainder import fit_remainder, group_tables
+from concal.consensus.factors.remainder import Tables, fit_remainder, kernel_tables, table_of
 from concal.consensus.joint.arrange import GroupTables
 from concal.data.period import GroupData, PeriodData
 from concal.response.registry import kernels as model_kernels
@@ -252,7 +252,7 @@ def factor_of(period):
     group = period.group
     _, sigma = prior_of(period.model)
     Q, l, mean, covariance = from_gradients(group, np.zeros((2, 2)))
-    dQ, dh = fit_remainder(group, Q, l, mean, covariance)
+    dQ, dh = fit_remainder(group, table_of(group), Q, l, mean, covariance)
     Q, h = finish(Q, l, mean, sigma, np.array([True]))
     return Factor(period, Q[0], h[0], dQ[0], dh[0])
 
@@ -260,7 +260,7 @@ def factor_of(period):
 def table_value(group, xi):
     """l_T at points xi (n, p), n a multiple of the number of lanes."""
     model, (n, p) = group.model, xi.shape
-    tables = tuple(np.repeat(t, n // LANES, axis=0) for t in group_tables(group))
+    tables = tuple(np.repeat(t, n // LANES, axis=0) for t in kernel_tables(table_of(group)))
     items = xi.reshape(-1, LANES, p)
     par = np.ascontiguousarray(np.moveaxis(model.kernel_parameters(items), 2, 1), dtype=np.float32)
     acc = np.empty((n // LANES, 1 + p + p * (p + 1) // 2, LANES))
@@ -275,10 +275,10 @@ def table_value(group, xi):
 def arranged(factors):
     """The item's factors of all periods as the joint method reads them."""
     groups = [f.period.group for f in factors]
-    tables = [group_tables(g) for g in groups]
+    tables = [kernel_tables(table_of(g)) for g in groups]
     M = len(factors)
     return GroupTables(
         np.zeros(1, np.intp), np.array([0, M]), np.zeros(M, np.int32), np.arange(M, dtype=np.int32),
-        *(np.concatenate(column) for column in zip(*tables, strict=True)),
+        Tables(*(np.concatenate(column) for column in zip(*tables, strict=True))),
         np.stack([f.dQ for f in factors]), np.stack([f.dh for f in factors]),
     )  # fmt: skip

@@ -8,8 +8,8 @@ import pytest
 from gaussian_worlds import calibration_from, constant_link, fixed_prior_pairs, gibbs, make_world, sampled_period
 from scipy import optimize
 
-from concal.consensus.gaussian import from_log_cholesky, log_cholesky
-from concal.consensus.paper import combine_paper
+from concal.consensus.gaussian import from_log_cholesky
+from concal.consensus.paper import combine_paper, log_cholesky
 from concal.errors import DataError, LinkError
 from concal.linking.period import link as link_period
 from concal.linking.period import partners

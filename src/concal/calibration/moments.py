@@ -70,3 +70,11 @@ def take_apart(means: Array, p: int) -> ItemMoments:
     return ItemMoments(
         phi, square - phi[:, :, None] * phi[:, None, :], gradient, cross - phi[:, :, None] * gradient[:, None, :]
     )
+
+
+def put_together(moments: ItemMoments) -> Array:
+    """The averages that `take_apart` names, (items, width)."""
+    phi, covariance, gradient, cross = moments
+    square = covariance + phi[:, :, None] * phi[:, None, :]
+    product = cross + phi[:, :, None] * gradient[:, None, :]
+    return np.concatenate([phi, gradient, *(part.reshape(len(phi), -1) for part in (square, product))], axis=1)

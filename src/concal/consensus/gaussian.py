@@ -119,6 +119,15 @@ def raise_eigenvalues(x: Array, unit: Array, floor: float) -> Array:
     return raised
 
 
+def positive_part(C: Array) -> Array:
+    """Symmetric matrices (..., k, k) with their negative eigenvalues set to zero."""
+    found = symmetric(C)
+    low = ~all_positive(found)
+    values, vectors = np.linalg.eigh(found[low])
+    found[low] = (vectors * np.maximum(values, 0.0)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
+    return found
+
+
 def widen(P: Array, shift: Array, G: Array, C: Array) -> tuple[Array, Array]:
     r"""Gaussian factors with further uncertainty G C G' in where they lie: precisions (..., k, k), shifts (..., k).
 

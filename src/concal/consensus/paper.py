@@ -32,7 +32,7 @@ from concal import metric
 from concal.calibration.priors import beta_moments
 from concal.calibration.result import Calibration, GroupDraws
 from concal.consensus.analytic.forms import NewItems, checked_rows
-from concal.consensus.gaussian import from_log_cholesky, inverse, log_cholesky, times
+from concal.consensus.gaussian import from_log_cholesky, inverse, times
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.consensus.shared import with_group_values
 from concal.errors import DataError, LinkError, counted, first_few
@@ -121,9 +121,9 @@ def combine_paper(
     newest, wanted = len(summaries) - 1, dict(items or {})
     for name in dict.fromkeys([name for s in summaries for name in s.groups] + list(wanted)):
         ages = [newest - k for k, s in enumerate(summaries) if name in s.groups]
-        told = [s.groups[name] for s in summaries if name in s.groups]
-        if any(s.answered.size for s in told):
-            groups[name], doubts = combine_group(name, told, ages, spec.half_life, wanted.get(name))
+        having = [s.groups[name] for s in summaries if name in s.groups]
+        if any(s.answered.size for s in having):
+            groups[name], doubts = combine_group(name, having, ages, spec.half_life, wanted.get(name))
             warnings += doubts
         else:
             warnings.append(f"group {name!r} is left out: no period has a response to it, so nothing tells its items")
@@ -239,8 +239,18 @@ def prior_contribution(X: Array, b: Array, V: Array, sigma: Array) -> tuple[Arra
 # the population layer
 
 
+def log_cholesky(sigma: Array) -> Array:
+    """Coordinates of covariances (..., p, p): L_11, L_21, L_22, ..., logarithms on the diagonal [app:logchol]."""
+    # those of `concal.consensus.gaussian` lie otherwise in memory: sums over draws would differ in the last bit
+    root = np.linalg.cholesky(sigma)
+    rows, columns = np.tril_indices(sigma.shape[-1])
+    values = np.asarray(root[..., rows, columns], dtype=np.float64)
+    values[..., rows == columns] = np.log(values[..., rows == columns])
+    return values
+
+
 def consensus_population(
-    name: str, told: Sequence[GroupSummary], weights: Array, shares: Array
+    name: str, periods: Sequence[GroupSummary], weights: Array, shares: Array
 ) -> tuple[Array, Array, Array]:
     r"""One population for all periods: beta* (features, p), its covariance, and Sigma*.
 
@@ -250,19 +260,19 @@ def consensus_population(
     of the periods' Sigma in log-Cholesky coordinates, weighted by their items [app:logchol]. `shares` are the weights
     divided by their sum.
     """
-    p = len(told[0].model.parameters)
-    b_0 = told[0].hyperprior[0].ravel()
-    once = sum(share * s.hyperprior[1] for share, s in zip(shares, told, strict=True))
-    precision = once + sum(w * (s.V_inverse - s.hyperprior[1]) for w, s in zip(weights, told, strict=True))
+    p = len(periods[0].model.parameters)
+    b_0 = periods[0].hyperprior[0].ravel()
+    once = sum(share * s.hyperprior[1] for share, s in zip(shares, periods, strict=True))
+    precision = once + sum(w * (s.V_inverse - s.hyperprior[1]) for w, s in zip(weights, periods, strict=True))
     if np.linalg.eigvalsh(precision)[0] <= 0:
         raise DataError(
             f"group {name!r}: the combined precision of its coefficients is not positive definite; some features are "
             'told by no period. Take them out of the formula, or use method "analytic" or "joint"'
         )
     covariance = inverse(precision)
-    beta = b_0 + covariance @ sum(w * (s.V_inverse @ (s.b - b_0)) for w, s in zip(weights, told, strict=True))
-    counts = shares * [s.answered.size for s in told]
-    psi = sum(n * s.psi for n, s in zip(counts / counts.sum(), told, strict=True))
+    beta = b_0 + covariance @ sum(w * (s.V_inverse @ (s.b - b_0)) for w, s in zip(weights, periods, strict=True))
+    counts = shares * [s.answered.size for s in periods]
+    psi = sum(n * s.psi for n, s in zip(counts / counts.sum(), periods, strict=True))
     return beta.reshape(-1, p), covariance, from_log_cholesky(np.asarray(psi), p)
 
 
@@ -285,7 +295,7 @@ def combine_group(
     newest = _in_force([s for s in periods if s.answered.size])
     ids, X, warnings = _items(name, periods, newest, new)
     place = {item: j for j, item in enumerate(ids)}
-    told = [(age, s) for age, s in zip(ages, periods, strict=True) if s.answered.size and s.model == newest.model]
+    counting = [(age, s) for age, s in zip(ages, periods, strict=True) if s.answered.size and s.model == newest.model]
     if lost := {s.item_ids[j] for s in periods if s.model != newest.model for j in s.answered}:
         # thresholds over another number of categories are other parameters
         warnings.append(
@@ -295,25 +305,25 @@ def combine_group(
     n, p = len(ids), len(newest.model.parameters)
     precision, shift, n_periods = np.zeros((n, p, p)), np.zeros((n, p)), np.zeros(n, dtype=np.int64)
     n_responses = np.zeros(n, dtype=np.int64)
-    rows = [np.array([place[s.item_ids[j]] for j in s.answered], dtype=np.intp) for _, s in told]
-    weights, _ = _weights([age for age, _ in told], half_life)
-    for w, at, (_, s) in zip(weights, rows, told, strict=True):
+    rows = [np.array([place[s.item_ids[j]] for j in s.answered], dtype=np.intp) for _, s in counting]
+    weights, _ = _weights([age for age, _ in counting], half_life)
+    for w, at, (_, s) in zip(weights, rows, counting, strict=True):
         precision[at] += w * (s.Lambda - s.Omega)
         shift[at] += w * (times(s.Lambda, s.mu) - times(s.Omega, s.m))
         n_periods[at] += 1
         n_responses[at] += s.n_responses[s.answered]
 
-    alike = [(age, s) for age, s in told if s.form == newest.form]
+    alike = [(age, s) for age, s in counting if s.form == newest.form]
     beta, beta_covariance, sigma = consensus_population(
         name, [s for _, s in alike], *_weights([age for age, _ in alike], half_life)
     )
     prior_mean, prior_covariance = _predictions(X, beta, sigma)
-    if len(alike) < len(told):
+    if len(alike) < len(counting):
         warnings.append(
             f"group {name!r}: its features or their coding changed between periods; replacement priors come from the "
             "periods' predictions for the items"
         )
-        item_level_prior(prior_mean, prior_covariance, [s for _, s in told], rows, weights)
+        item_level_prior(prior_mean, prior_covariance, [s for _, s in counting], rows, weights)
     Omega = inverse(prior_covariance)
 
     Lambda_c, b_c = precision + Omega, shift + times(Omega, prior_mean)
@@ -353,7 +363,7 @@ def _in_force(periods: Sequence[GroupSummary]) -> GroupSummary:
 def item_level_prior(
     mean: Array,
     covariance: Array,
-    told: Sequence[GroupSummary],
+    periods: Sequence[GroupSummary],
     rows: Sequence[npt.NDArray[np.intp]],
     weights: Array,
 ) -> None:
@@ -362,7 +372,7 @@ def item_level_prior(
     [sec:consensus] leaves the average open; it is that of the natural parameters, over the periods that saw the item.
     """
     total, precision, shift = np.zeros(len(mean)), np.zeros_like(covariance), np.zeros_like(mean)
-    for w, at, s in zip(weights, rows, told, strict=True):
+    for w, at, s in zip(weights, rows, periods, strict=True):
         total[at] += w
         precision[at] += w * s.Omega
         shift[at] += w * times(s.Omega, s.m)

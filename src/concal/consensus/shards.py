@@ -30,6 +30,7 @@ from concal.calibration.diagnostics import diagnose
 from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout, lay_out
+from concal.calibration.moments import ItemMoments, put_together
 from concal.calibration.others import Told, item_points, told_by_others
 from concal.calibration.result import Calibration, Convergence, GroupDraws
 from concal.calibration.streams import seed_of
@@ -186,14 +187,11 @@ def _with_moments(calibration: Calibration, factors: Sequence[PeriodFactors], li
     wobble = metric_wobble(calibration, own)
     groups = {}
     for name, group in calibration.groups.items():
-        k, n = calibration.dimensions.index(group.dimension), group.n_items
+        k = calibration.dimensions.index(group.dimension)
         Q, h = (sum(parts) for parts in zip(*(_moved(f, name, link[k, m]) for m, f in enumerate(factors)), strict=True))
         mean, covariance = own[name]
-        gradient = h - times(Q, mean)
         cross = -without_wobble(mean[:, 1], covariance, wobble[k]) @ Q
-        square = covariance + mean[:, :, None] * mean[:, None, :]
-        product = cross + mean[:, :, None] * gradient[:, None, :]
-        moments = np.concatenate([mean, gradient, square.reshape(n, -1), product.reshape(n, -1)], axis=1)
+        moments = put_together(ItemMoments(mean, covariance, h - times(Q, mean), cross))
         groups[name] = replace(group, moments=moments)
     return replace(calibration, groups=groups)
 

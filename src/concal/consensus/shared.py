@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal import metric
-from concal.calibration.state import PINNED
+from concal.calibration.state import PINNED, pinned
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -34,8 +34,7 @@ def with_group_values(
 
 def with_own_spread(model: ResponseModel, sigma: Array) -> Array:
     """Sigma (..., p, p) as if everything were the items' own: what a likelihood's information is measured against."""
-    out = np.array(sigma)
+    out = pinned(sigma, model)
     for c in model.shared:
-        out[..., c, :] = out[..., :, c] = 0.0
         out[..., c, c] = model.prior.sd[c] ** 2
     return out

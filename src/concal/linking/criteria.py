@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from concal import metric
 from concal.errors import LinkError
 from concal.linking import kernels
 from concal.response import ResponseModel
+
+if TYPE_CHECKING:
+    from concal.linking.stored import Block
 
 Array = npt.NDArray[np.float64]
 
@@ -93,20 +96,6 @@ def make_quadrature(nodes: npt.ArrayLike | None = None, weights: npt.ArrayLike |
     if (np.diff(t) <= 0).any():
         raise LinkError("quadrature nodes must differ from each other")
     return Quadrature(t, w / w.sum())
-
-
-class Block(Protocol):
-    """Anchors of one pair of item groups, draw by draw, wherever their draws are."""
-
-    @property
-    def omega(self) -> Array: ...  # noqa: D102
-    @property
-    def n_draws(self) -> int: ...  # noqa: D102
-    @property
-    def mean(self) -> Anchors: ...  # noqa: D102
-    def take(self, draws: slice | npt.NDArray[np.int64]) -> Anchors: ...  # noqa: D102
-    def ref_at(self, k: int) -> npt.NDArray[np.floating]: ...  # noqa: D102
-    def foc_at(self, k: int) -> npt.NDArray[np.floating]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)

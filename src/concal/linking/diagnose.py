@@ -11,7 +11,6 @@ from concal.linking.criteria import (
     MOMENT_METHODS,
     Anchors,
     Array,
-    Block,
     Quadrature,
     chain_to_link,
     make_loss,
@@ -21,6 +20,7 @@ from concal.linking.criteria import (
     stocking_lord_sums,
 )
 from concal.linking.solve import Criterion, solve
+from concal.linking.stored import Block
 
 _H = 1e-4  # step of the difference that gives a curve's second derivative
 

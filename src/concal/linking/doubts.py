@@ -10,9 +10,10 @@ from scipy import stats
 
 from concal.errors import first_few
 from concal.linking.anchors import Candidates, evenly
-from concal.linking.criteria import Anchors, Array, Block, make_loss, moment_link
+from concal.linking.criteria import Anchors, Array, make_loss, moment_link
 from concal.linking.purify import only
 from concal.linking.solve import Criterion, Solution, solve
+from concal.linking.stored import Block
 from concal.spec import LinkingSpec
 
 _DIRECTION_PERCENT = 3.0

@@ -24,14 +24,14 @@ from concal.linking.anchors import (
     locations,
     period_source,
 )
-from concal.linking.criteria import CURVE_METHODS, Array, Block, make_loss, make_quadrature, moment_link
+from concal.linking.criteria import CURVE_METHODS, Array, make_loss, make_quadrature, moment_link
 from concal.linking.diagnose import anchor_influence, effective_number, method_table
 from concal.linking.doubts import find_doubts
 from concal.linking.path import ConsensusLike, Others, Route, SoFar, consensus_source, find_route
 from concal.linking.purify import purify
 from concal.linking.result import Link
 from concal.linking.solve import Criterion, Solution, solve
-from concal.linking.stored import ITEMS_AT_A_TIME
+from concal.linking.stored import ITEMS_AT_A_TIME, Block
 from concal.spec import LinkingSpec
 
 _CONSENSUS_SEED, _PAIRING_SEED = 20263, 20264

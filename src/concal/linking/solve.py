@@ -21,7 +21,6 @@ from concal.linking.criteria import (
     MOMENT_METHODS,
     Anchors,
     Array,
-    Block,
     Loss,
     Quadrature,
     chain_to_link,
@@ -30,6 +29,7 @@ from concal.linking.criteria import (
     sides,
     stocking_lord_sums,
 )
+from concal.linking.stored import Block
 
 _CHUNK_BYTES = 8 << 20  # fixed curves of the draws solved together stay near the cache
 _MAX_PASSES = 40

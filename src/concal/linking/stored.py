@@ -75,3 +75,7 @@ class StoredAnchors:
     def mean(self) -> Anchors:
         """The posterior means as a single draw, float64."""
         return Anchors(self.ref_model, self.foc_model, self.ref.mean(), self.foc.mean(), self.omega)
+
+
+Block = Anchors | StoredAnchors
+"""Anchors of one pair of item groups, draw by draw, wherever their draws are."""

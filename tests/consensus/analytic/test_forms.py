@@ -9,10 +9,10 @@ from phi_worlds import assert_same, by_id, changed, lacking, phi_world
 from concal.calibration.priors import beta_moments
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.forms import carry_slope, unite_forms
-from concal.consensus.analytic.items import item_posterior
 from concal.consensus.analytic.population import Population, consensus_population, with_common_evidence
 from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.gaussian import inverse
+from concal.consensus.item_posterior import item_posterior
 from concal.errors import DataError
 from concal.response import make_model
 

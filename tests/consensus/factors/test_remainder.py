@@ -6,7 +6,7 @@ from exact_periods import exact_period, factor_of, prior_of, table_value
 
 from concal import metric
 from concal.consensus.factors.gaussians import from_gradients
-from concal.consensus.factors.remainder import DRAWS, fit_remainder, table_regression, used_bins
+from concal.consensus.factors.remainder import DRAWS, fit_remainder, table_of, table_regression, used_bins
 from concal.response import make_model
 
 
@@ -33,7 +33,7 @@ def test_regression_is_that_of_numpy(group):
     at = phi.mean(axis=0) + 0.05
     design = np.column_stack([np.ones(DRAWS), phi - at])
     fitted, *_ = np.linalg.lstsq(design, l, rcond=None)
-    value, slope = table_regression(group, at[None])
+    value, slope = table_regression(group, table_of(group), at[None])
     expected = -0.5 * (fitted[1:] + fitted[1:].T)
     np.testing.assert_allclose(slope[0], expected, atol=0.02 * np.abs(expected).max())
     # symmetrised, so through the mean of the draws rather than the intercept
@@ -44,8 +44,8 @@ def test_regression_is_that_of_numpy(group):
 def test_the_factor_has_the_slopes_it_was_fitted_to(group):
     """Averaged over the draws, the gradient of table and remainder is the likelihood's; its slope too, where it can."""
     Q, l, mean, covariance = from_gradients(group, np.zeros((2, 2)))
-    dQ, dh = fit_remainder(group, Q, l, mean, covariance)
-    value, slope = table_regression(group, mean)
+    dQ, dh = fit_remainder(group, table_of(group), Q, l, mean, covariance)
+    value, slope = table_regression(group, table_of(group), mean)
     np.testing.assert_allclose(value[0] + dh[0] - dQ[0] @ mean[0], l[0], rtol=1e-8, atol=1e-8)
     assert np.linalg.eigvalsh(dQ[0])[0] > -1e-9
     lacking = np.linalg.eigvalsh(Q[0] - slope[0])

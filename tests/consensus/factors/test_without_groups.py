@@ -9,7 +9,6 @@ from concal.calibration.fit.by_group import TABLE_BINS, group_evidence
 from concal.calibration.fit.period_fit import _group_frame
 from concal.calibration.result import GroupDraws
 from concal.calibration.tables import BINS, ResponseTable, table_of_responses
-from concal.consensus.analytic.items import item_posterior
 from concal.consensus.factors import without_groups
 from concal.consensus.factors.linearise import cubature, linearise
 from concal.consensus.factors.period import GroupFactors
@@ -23,6 +22,7 @@ from concal.consensus.factors.without_groups import (
     rest_of,
     with_rest,
 )
+from concal.consensus.item_posterior import item_posterior
 from concal.data.period import GroupData
 from concal.errors import DataError
 from concal.response import make_model

@@ -9,6 +9,7 @@ from exact_periods import arranged, exact_period, factor_of, prior_of
 from concal import metric
 from concal.calibration.kernels import LANES
 from concal.calibration.workers import Workers
+from concal.consensus.factors.remainder import Tables
 from concal.consensus.joint import likelihood as module
 from concal.consensus.joint.arrange import GroupTables
 from concal.consensus.joint.likelihood import MOST_MISSED, Factors
@@ -29,7 +30,8 @@ def several(model, n_items=5):
         for j, own in enumerate(seen)
     ]
     parts = [vars(arranged(own)) for own in factors]
-    joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    joined = {name: np.concatenate([part[name] for part in parts]) for name in ("Q", "h")}
+    joined["tables"] = Tables(*map(np.concatenate, zip(*(part["tables"] for part in parts), strict=True)))
     item = np.repeat(np.arange(n_items, dtype=np.int32), [len(own) for own in seen])
     joined |= {"rows": np.arange(n_items), "item": item, "period": np.concatenate(seen).astype(np.int32)}
     joined["start"] = np.searchsorted(item, np.arange(n_items + 1)).astype(np.int64)

@@ -1,5 +1,7 @@
 """Tables as quadratics: cubature points, the linearisation against least squares written out, arranged factors."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from exact_periods import arranged, exact_period, factor_of, prior_of, table_value
@@ -68,7 +70,8 @@ def test_blocks_and_factors_without_a_table(monkeypatch):
     monkeypatch.setattr("concal.consensus.joint.relocate.BLOCK", 1)
     for a, b in zip(relocate(model, tables, *at, link, Workers(1)), whole, strict=True):
         np.testing.assert_array_equal(a, b)
-    bare = type(tables)(**{**vars(tables), "bins": np.array([0, tables.bins[1]], np.int32)})
+    bins = np.array([0, tables.tables.bins[1]], np.int32)
+    bare = replace(tables, tables=tables.tables._replace(bins=bins))
     Q, h, _ = relocate(model, bare, *at, link, Workers(1))
     np.testing.assert_array_equal(Q[0], tables.Q[0])
     np.testing.assert_array_equal(h[0], tables.h[0])
@@ -92,14 +95,15 @@ def test_factors_are_arranged_by_item_and_period():
         np.testing.assert_array_equal(whole.Q[f], group.Q[group.item_ids.index(item)])
         np.testing.assert_allclose(tables.Q[f], weight * whole.Q[f])
         np.testing.assert_allclose(tables.h[f], weight * whole.h[f])
-        np.testing.assert_allclose(tables.count[f], np.float32(weight) * whole.count[f], rtol=1e-6)
+        count, faint = whole.tables.cell_count[f], tables.tables.cell_count[f]
+        np.testing.assert_allclose(faint, np.float32(weight) * count, rtol=1e-6)
         seen.remove((item, m))
     assert not seen
     for j in range(tables.rows.size):
         assert (tables.item[tables.start[j] : tables.start[j + 1]] == j).all()
         assert (np.diff(tables.period[tables.start[j] : tables.start[j + 1]]) > 0).all()
-    assert tables.bin_mean.shape == (tables.n_factors, MOST_BINS)
-    assert not tables.bins.any()
+    assert tables.tables.bin_mean.shape == (tables.n_factors, MOST_BINS)
+    assert not tables.tables.bins.any()
     g = group_layout(evidence, tables, 0)
     assert g.item_chunks == ((0, tables.rows.size),)
     summed = tables.sum_by_item(tables.h)

@@ -10,9 +10,9 @@ import polars as pl
 
 from concal import metric
 from concal.consensus.analytic.forms import GroupEvidence, NewItems, unite_forms
-from concal.consensus.analytic.items import item_posterior
 from concal.consensus.analytic.population import Population
 from concal.consensus.analytic.totals import Totals
+from concal.consensus.item_posterior import item_posterior
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.consensus.shared import with_group_values
 

@@ -118,7 +118,7 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
     Q, h = np.zeros((n, p, p)), np.zeros((n, p))
     prior_mean, prior_covariance = np.zeros((n, p)), np.zeros((n, p, p))
     X = np.full((n, len(newest.features)), np.nan)
-    counts, told_by = np.zeros((2, n), dtype=np.int64), np.full(n, -1)
+    counts, described_by = np.zeros((2, n), dtype=np.int64), np.full(n, -1)
     warnings: list[str] = []
     populations = {id(form): consensus_population(form) for form in ordered if form.population_weight > 0}
     if id(newest) not in populations:
@@ -132,7 +132,7 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
         counts[1, rows[use]] += form.n_periods[use]
         if form.model == newest.model and id(form) in populations:
             prior_mean[rows], prior_covariance[rows] = populations[id(form)].predict(form.X)
-            told_by[rows] = k
+            described_by[rows] = k
     at = np.array([place[i] for i in newest.item_ids], dtype=np.intp)
     X[at] = newest.X
     if items is not None and len(items[0]):
@@ -150,7 +150,7 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
         )
     others = []
     for k, form in enumerate(ordered[:-1]):
-        if (rows := np.flatnonzero((told_by == k) & ~known)).size:
+        if (rows := np.flatnonzero((described_by == k) & ~known)).size:
             own, described = {item: j for j, item in enumerate(form.item_ids)}, np.full((n, len(form.features)), np.nan)
             described[rows] = form.X[[own[ids[j]] for j in rows]]
             others.append(_form(form, described, populations[id(form)]))

@@ -23,8 +23,7 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibration.priors import beta_moments
 from concal.consensus.factors.period import GroupFactors, Placed
-from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import widen
+from concal.consensus.gaussian import positive_part, widen
 from concal.errors import DataError, LinkError, SpecError, first_few
 from concal.response import ResponseModel
 

@@ -22,8 +22,7 @@ import polars as pl
 from concal import metric
 from concal.calibration.fit.by_group import WIDE
 from concal.consensus.drift.gather import Gathered
-from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import inverse_positive, solve_in_place, sum_by, times
+from concal.consensus.gaussian import inverse_positive, positive_part, solve_in_place, sum_by, times
 from concal.consensus.result import GroupConsensus
 from concal.response import ResponseModel
 
@@ -163,8 +162,8 @@ def _step(problems: _Problems, at: _At, damping: Array) -> tuple[_At, Flags, Arr
     damped = at.curvature.copy()
     np.einsum("iin->in", damped)[:] *= 1.0 + damping
     away = at.xi - problems.centre
-    told = at.slope[1] - problems.precision[1] * away[1]  # by the responses: d2 phi / d(log a)2 is d phi / d log a
-    damped[1, 1] += np.maximum(told, 0.0)
+    said = at.slope[1] - problems.precision[1] * away[1]  # by the responses: d2 phi / d(log a)2 is d phi / d log a
+    damped[1, 1] += np.maximum(said, 0.0)
     step = -at.slope[:, None]
     solve_in_place(damped, step)
     ahead = _look(problems, at.xi + step[:, 0])

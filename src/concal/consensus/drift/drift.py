@@ -26,8 +26,7 @@ from concal.consensus.drift.homogeneity import KnownParts, item_agreement, known
 from concal.consensus.drift.movers import find_movers
 from concal.consensus.factors.gaussians import prior_precision
 from concal.consensus.factors.period import Placed
-from concal.consensus.factors.wobble import positive_part
-from concal.consensus.gaussian import inverse, times, units_of
+from concal.consensus.gaussian import inverse, positive_part, times, units_of
 from concal.consensus.links import in_force
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import counted
@@ -187,7 +186,7 @@ def _frame(
     for k in np.flatnonzero(moved):
         movers.setdefault(int(found.item[k]), []).append(names[found.period[k]])
     item = found.item[at]
-    told = group.degrees[item] > 0
+    tested = group.degrees[item] > 0
     out = _influence(known, found, others, at)
     return differences(known, found, weight, moved, at).with_columns(
         item_id=pl.Series([known.item_ids[j] for j in item.tolist()], dtype=pl.String),
@@ -202,10 +201,10 @@ def _frame(
         period=pl.Series([names[m] for m in found.period[at]], dtype=pl.String),
         drifted=pl.Series(moved[at]),
         movers=pl.Series([", ".join(movers[j]) if j in movers else None for j in item.tolist()], dtype=pl.String),
-        item_distance=pl.Series(np.where(told, np.sqrt(group.squared[item]), np.nan)).fill_nan(None),
+        item_distance=pl.Series(np.where(tested, np.sqrt(group.squared[item]), np.nan)).fill_nan(None),
         item_df=pl.Series(group.degrees[item]),
-        item_p_value=pl.Series(np.where(told, group.p_value[item], np.nan)).fill_nan(None),
-        item_q_value=pl.Series(np.where(told, item_q[item], np.nan)).fill_nan(None),
+        item_p_value=pl.Series(np.where(tested, group.p_value[item], np.nan)).fill_nan(None),
+        item_q_value=pl.Series(np.where(tested, item_q[item], np.nan)).fill_nan(None),
     )
 
 

@@ -13,7 +13,7 @@ from concal.consensus.factors.gaussians import finish, from_gradients
 from concal.consensus.factors.moments import PhiMoments, item_moments
 from concal.consensus.factors.period import GroupFactors, PeriodFactors
 from concal.consensus.factors.population import population_moments
-from concal.consensus.factors.remainder import fit_remainder
+from concal.consensus.factors.remainder import fit_remainder, table_of
 from concal.consensus.factors.wobble import metric_wobble
 from concal.consensus.shared import with_own_spread
 
@@ -50,14 +50,13 @@ def _group_factors(
 ) -> GroupFactors:
     population = population_moments(group, hyperprior)
     seen = np.asarray(group.n_responses > 0)
-    tables: dict[str, Array] = {}
+    table, tables = table_of(group), {}
     if group.moments is not None:
         Q, gradient, centre, spread = from_gradients(group, C)
-        if group.cell_count is not None:
-            dQ, dh = fit_remainder(group, Q, gradient, centre, spread)
-            fields = ("bin_mean", "bin_sd", "cell_score", "cell_count")
-            tables = {key: getattr(group, key) for key in fields}
-            tables |= {"dQ": np.where(seen[:, None, None], dQ, 0.0), "dh": np.where(seen[:, None], dh, 0.0)}
+        if table is not None:
+            dQ, dh = fit_remainder(group, table, Q, gradient, centre, spread)
+            rest = {"dQ": np.where(seen[:, None, None], dQ, 0.0), "dh": np.where(seen[:, None], dh, 0.0)}
+            tables = {**table._asdict(), **rest}
     else:
         ess, centre = effective_draws(group, group.n_draws, warnings), phi.mean
         Q, gradient = from_draws(group, phi, covariance.mean(axis=0), ess, C, warnings)

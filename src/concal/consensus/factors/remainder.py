@@ -13,7 +13,7 @@ where only the table knows (with 3pl items that fails badly).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -23,26 +23,30 @@ from concal.calibration import kernels
 from concal.calibration.kernels import LANES
 from concal.calibration.result import GroupDraws
 from concal.calibration.tables import ResponseTable
+from concal.consensus.factors.period import GroupFactors
 from concal.consensus.gaussian import inverse, raise_eigenvalues, symmetric, times
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
+Float32 = npt.NDArray[np.float32]
 DRAWS = 50 * LANES
 """Draws the table's gradient is regressed over. The table is a smooth function of phi, so the regression has only its
 curvature for noise: for 2pl, gpcm and ordered_beta places from half as many are .01 posterior SD from those of four
 times as many; 3pl is noisier."""
 
 
-def fit_remainder(group: GroupDraws, Q: Array, gradient: Array, mean: Array, covariance: Array) -> tuple[Array, Array]:
+def fit_remainder(
+    group: GroupDraws, table: ResponseTable, Q: Array, gradient: Array, mean: Array, covariance: Array
+) -> tuple[Array, Array]:
     """dQ (items, p, p) and dh (items, p), from the Gaussian's slope Q and mean gradient at `mean`."""
-    table_gradient, table_Q = table_regression(group, mean)
+    table_gradient, table_Q = table_regression(group, table, mean)
     dQ = raise_eigenvalues(symmetric(Q - table_Q), inverse(covariance), 0.0)
     return dQ, gradient - table_gradient + times(dQ, mean)
 
 
-def table_regression(group: GroupDraws, at: Array) -> tuple[Array, Array]:
+def table_regression(group: GroupDraws, table: ResponseTable, at: Array) -> tuple[Array, Array]:
     """The table's gradient at phi = `at` and its negative slope, by regression over some of the draws."""
-    tables, s = group_tables(group), group.n_draws
+    tables, s = kernel_tables(table), group.n_draws
     which = np.arange(DRAWS) * s // DRAWS if s >= DRAWS else np.arange(DRAWS) % s
     xi = np.asarray(group.xi.reshape(s, *group.xi.shape[2:])[which], dtype=np.float64)
     n, p = group.n_items, xi.shape[-1]
@@ -63,22 +67,32 @@ def table_regression(group: GroupDraws, at: Array) -> tuple[Array, Array]:
     return total + times(slope, first), slope
 
 
-Tables = tuple[npt.NDArray[Any], ...]
-"""(bins in use, bin means, bin SDs, scores, counts) of tables, as the kernels read them."""
+class Tables(NamedTuple):
+    """Response tables as the kernels read them.
+
+    `bins` (tables,) int32 are those in use, 0 where there is no table; the rest is a `ResponseTable` in float32.
+    """
+
+    bins: npt.NDArray[np.int32]
+    bin_mean: Float32
+    bin_sd: Float32
+    cell_score: Float32
+    cell_count: Float32
+
+    def rows(self, which: npt.NDArray[np.integer]) -> Tables:
+        """Some of them."""
+        return Tables(*(column[which] for column in self))
 
 
-def group_tables(group: GroupDraws) -> Tables:
-    """The tables of a group's items."""
-    assert group.bin_mean is not None
-    assert group.bin_sd is not None
-    assert group.cell_score is not None
-    assert group.cell_count is not None
-    return kernel_tables(ResponseTable(group.bin_mean, group.bin_sd, group.cell_score, group.cell_count))
+def table_of(group: GroupDraws | GroupFactors) -> ResponseTable | None:
+    """The response tables of a group's items; None: draws of another engine, there are none."""
+    fields = [getattr(group, name) for name in ResponseTable._fields]
+    return None if any(values is None for values in fields) else ResponseTable(*fields)
 
 
 def kernel_tables(table: ResponseTable) -> Tables:
     """Tables of items (items, bins, ...) as the kernels read them."""
-    return used_bins(table.cell_count), *(v.astype(np.float32) for v in table)
+    return Tables(used_bins(table.cell_count), *(v.astype(np.float32) for v in table))
 
 
 def used_bins(cell_count: Array) -> npt.NDArray[np.int32]:

@@ -29,13 +29,13 @@ from concal import metric
 from concal.calibration.kernels import LANES
 from concal.calibration.result import GroupDraws
 from concal.calibration.tables import ResponseTable
-from concal.consensus.analytic.items import item_posterior
 from concal.consensus.factors.gaussians import FLOOR, prior_precision
 from concal.consensus.factors.linearise import cubature, linearise
 from concal.consensus.factors.period import GroupFactors
 from concal.consensus.factors.pooled import pooled, side_by_side
 from concal.consensus.factors.remainder import kernel_tables, table_terms
 from concal.consensus.gaussian import raise_eigenvalues, sum_by, symmetric, times
+from concal.consensus.item_posterior import item_posterior
 from concal.consensus.shared import with_own_spread
 from concal.errors import DataError, counted, first_few
 from concal.response import ResponseModel

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from concal import metric
 from concal.calibration.result import Calibration
 from concal.consensus.factors.moments import PhiMoments, phi_blocks
-from concal.consensus.gaussian import all_positive, symmetric
+from concal.consensus.gaussian import positive_part
 
 Array = npt.NDArray[np.float64]
 MOST = 0.9
@@ -57,15 +57,6 @@ def _solve(H: Array, Hj: Array, scores: Array) -> Array:
         shared = (Hj @ C @ Hj).sum(axis=0)
         C = positive_part(observed - inverse + inverse @ shared @ inverse)
     return C
-
-
-def positive_part(C: Array) -> Array:
-    """Symmetric matrices (..., k, k) with their negative eigenvalues set to zero."""
-    found = symmetric(C)
-    low = ~all_positive(found)
-    values, vectors = np.linalg.eigh(found[low])
-    found[low] = (vectors * np.maximum(values, 0.0)[..., None, :]) @ np.swapaxes(vectors, -1, -2)
-    return found
 
 
 def without_wobble(slope: Array, covariance: Array, C: Array) -> Array:

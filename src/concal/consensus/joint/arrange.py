@@ -10,15 +10,15 @@ import numpy.typing as npt
 
 from concal.calibration.layout import GroupLayout
 from concal.calibration.standardise import standardise
+from concal.calibration.tables import ResponseTable
 from concal.consensus.analytic.forms import GroupEvidence, carry_slope
 from concal.consensus.analytic.population import Population
 from concal.consensus.factors.period import GroupFactors, Placed
-from concal.consensus.factors.remainder import Tables, used_bins
+from concal.consensus.factors.remainder import Tables, kernel_tables, table_of
 from concal.names import split_stratum, stratum_name
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
-Float32 = npt.NDArray[np.float32]
 CHUNK_FACTORS = 8000  # a thread takes at a time
 BLOCK_ITEMS = 1024
 
@@ -34,10 +34,7 @@ class GroupTables:
     start : (items + 1,) int64
         Item j has the factors start[j] to start[j + 1].
     item, period : (factors,) int32
-    bins : (factors,) int32
-        Bins of the table in use; 0: there is none.
-    bin_mean, bin_sd : (factors, bins) float32
-    score, count : (factors, bins, cells) float32
+    tables : Tables
     Q, h : (factors, p, p), (factors, p)
         The table's remainder, or the whole Gaussian factor where there is no table.
     """
@@ -46,11 +43,7 @@ class GroupTables:
     start: npt.NDArray[np.int64]
     item: npt.NDArray[np.int32]
     period: npt.NDArray[np.int32]
-    bins: npt.NDArray[np.int32]
-    bin_mean: Float32
-    bin_sd: Float32
-    score: Float32
-    count: Float32
+    tables: Tables
     Q: Array
     h: Array
 
@@ -58,11 +51,6 @@ class GroupTables:
     def n_factors(self) -> int:
         """Pairs of an item and a period that saw it."""
         return int(self.item.size)
-
-    @property
-    def tables(self) -> Tables:
-        """What the table kernels read."""
-        return self.bins, self.bin_mean, self.bin_sd, self.score, self.count
 
     def sum_by_item(self, values: Array) -> Array:
         """Sums of (factors, ...) over the factors of each item."""
@@ -73,9 +61,8 @@ class GroupTables:
         use = np.flatnonzero(np.isin(self.item, items))
         item = np.searchsorted(items, self.item[use]).astype(np.int32)
         start = np.concatenate([[0], np.cumsum(np.bincount(item, minlength=items.size))]).astype(np.int64)
-        bins, mean, sd, score, count = (column[use] for column in self.tables)
-        Q, h = self.Q[use], self.h[use]
-        return GroupTables(self.rows[items], start, item, self.period[use], bins, mean, sd, score, count, Q, h)
+        own = self.tables.rows(use)
+        return GroupTables(self.rows[items], start, item, self.period[use], own, self.Q[use], self.h[use])
 
 
 def arrange(
@@ -115,7 +102,8 @@ def _room(rows: npt.NDArray[np.intp], start: npt.NDArray[np.int64], model: Respo
     item, period, bins = (np.zeros(n, np.int32) for _ in range(3))
     mean, sd = (np.zeros((n, MOST_BINS), np.float32) for _ in range(2))
     score, count = (np.zeros((n, MOST_BINS, width), np.float32) for _ in range(2))
-    return GroupTables(rows, start, item, period, bins, mean, sd, score, count, np.zeros((n, p, p)), np.zeros((n, p)))
+    tables = Tables(bins, mean, sd, score, count)
+    return GroupTables(rows, start, item, period, tables, np.zeros((n, p, p)), np.zeros((n, p)))
 
 
 def by_form(group: GroupEvidence, tables: GroupTables) -> list[tuple[GroupEvidence, GroupTables]]:
@@ -139,8 +127,8 @@ def _named(group: GroupEvidence) -> GroupEvidence:
 def faded(tables: GroupTables, n_periods: int, half_life: float) -> GroupTables:
     """The same when a period counts half after every `half_life` later ones."""
     weight = 0.5 ** ((n_periods - 1 - tables.period) / half_life)
-    count = (weight[:, None, None] * tables.count).astype(np.float32)
-    return replace(tables, count=count, Q=weight[:, None, None] * tables.Q, h=weight[:, None] * tables.h)
+    own = tables.tables._replace(cell_count=(weight[:, None, None] * tables.tables.cell_count).astype(np.float32))
+    return replace(tables, tables=own, Q=weight[:, None, None] * tables.Q, h=weight[:, None] * tables.h)
 
 
 def _seen_under(placed: Sequence[Placed], group: GroupEvidence) -> set[str]:
@@ -164,22 +152,19 @@ def _fill(
 ) -> None:
     """Put the factors `at` of a period into their rows `to`."""
     model = group.model
-    if source.cell_count is None or source.model != model:
+    table = table_of(source)
+    if table is None or source.model != model:
         Q, h = source.Q[at], source.h[at]
         if source.model != model:
             Q, h = carry_slope(Q, h, populations.get(source.form_key), source.X[at], len(model.parameters))
         tables.Q[to], tables.h[to] = Q, h
         return
-    assert source.bin_mean is not None
-    assert source.bin_sd is not None
-    assert source.cell_score is not None
     assert source.dQ is not None
     assert source.dh is not None
-    count = source.cell_count[at]
-    some = slice(count.shape[1])
-    tables.bins[to] = used_bins(count)
-    tables.bin_mean[to, some], tables.bin_sd[to, some] = source.bin_mean[at], source.bin_sd[at]
-    tables.score[to, some], tables.count[to, some] = source.cell_score[at], count
+    bins, *cells = kernel_tables(ResponseTable(*(values[at] for values in table)))
+    tables.tables.bins[to] = bins
+    for column, values in zip(tables.tables[1:], cells, strict=True):
+        column[to, : values.shape[1]] = values
     tables.Q[to], tables.h[to] = source.dQ[at], source.dh[at]
 
 

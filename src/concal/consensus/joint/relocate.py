@@ -42,7 +42,7 @@ def relocate(
     Q, h = tables.Q.copy(), tables.h.copy()
     points = np.ascontiguousarray(np.moveaxis(cubature(mean, covariance), 1, 2))  # (points, p, items)
     missed = np.zeros((tables.n_factors, points.shape[0]))
-    has = np.flatnonzero(tables.bins > 0)
+    has = np.flatnonzero(tables.tables.bins > 0)
 
     def work(start: int) -> None:
         at = has[start : start + BLOCK]
@@ -50,7 +50,7 @@ def relocate(
         back = metric.invert(metric.Constants(np.exp(log_A), B))
         seen = np.swapaxes(points.take(tables.item[at], axis=2), 1, 2)
         own = metric.move_items(seen, back.A, back.B)
-        dQ, dh, missed[at] = linearise(model, tuple(column[at] for column in tables.tables), own)
+        dQ, dh, missed[at] = linearise(model, tables.tables.rows(at), own)
         Q[at] += dQ
         h[at] += dh
 

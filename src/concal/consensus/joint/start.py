@@ -11,9 +11,9 @@ from concal.calibration.kernels import LANES
 from concal.calibration.state import GroupState, level_shared
 from concal.calibration.workers import Workers
 from concal.consensus.analytic.forms import GroupEvidence
-from concal.consensus.analytic.items import item_posterior
 from concal.consensus.analytic.totals import Totals
 from concal.consensus.gaussian import symmetric
+from concal.consensus.item_posterior import item_posterior
 from concal.consensus.joint.likelihood import Factors
 from concal.consensus.joint.robust import link_weights, suspected
 

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from concal import metric
-from concal.consensus.analytic.items import item_posterior
+from concal.consensus.item_posterior import item_posterior
 
 
 def log_density(xi, Q, h, mean, covariance):
@@ -94,7 +94,7 @@ def test_items_do_not_see_each_other(monkeypatch):
     Q, h = root @ root.transpose(0, 2, 1), rng.normal(size=(9, 3))
     mean, covariance = 0.3 * rng.normal(size=(9, 3)), np.tile(0.4 * np.eye(3), (9, 1, 1))
     whole = item_posterior(Q, h, mean, covariance)
-    monkeypatch.setattr("concal.consensus.analytic.items.BLOCK", 2)
+    monkeypatch.setattr("concal.consensus.item_posterior.BLOCK", 2)
     parts = item_posterior(Q, h, mean, covariance)
     for a, b in zip(whole, parts, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
