@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +12,14 @@ from concal.calibration.family import in_common
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import lanes_last
-from concal.calibration.saving import Saved, SavedFields, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass
-class GroupState(SavedFields):
+class GroupState(Saving):
     """One group's items and population model; the last axis is the lane (chain).
 
     Attributes
@@ -50,7 +50,7 @@ class GroupState(SavedFields):
 
 
 @dataclass
-class State:
+class State(Saving):
     """All chains.
 
     `theta` is (persons, D, LANES) float32; `mu` (populations, D, LANES) and `R` (populations, D, D, LANES) the ability
@@ -65,18 +65,10 @@ class State:
     groups: list[GroupState]
     link: Array
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        own = {"sweep": self.sweep, "theta": self.theta, "mu": self.mu, "R": self.R, "link": self.link}
-        return own | save_parts(self._parts())
+    saved_fields = ("sweep", "theta", "mu", "R", "link")
 
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        self.sweep = int(saved["sweep"])
-        self.theta, self.mu, self.R, self.link = (saved[name] for name in ("theta", "mu", "R", "link"))
-        load_parts(self._parts(), saved)
-
-    def _parts(self) -> dict[str, GroupState]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         return {f"group{k}": s for k, s in enumerate(self.groups)}
 
 

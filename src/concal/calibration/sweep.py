@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from concal.calibration.layout import Layout
@@ -15,7 +17,7 @@ from concal.calibration.moves.shared import move_shared
 from concal.calibration.moves.sigma import SigmaMove
 from concal.calibration.moves.strata import draw_family
 from concal.calibration.moves.units import UnitSteps
-from concal.calibration.saving import Part, Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
 from concal.calibration.state import State
 from concal.calibration.workers import Workers
 
@@ -25,7 +27,7 @@ UNITS_ALONE = NEWTON_START // 3
 """Sweeps in which they find their places under the default population."""
 
 
-class Sweep:
+class Sweep(Saving):
     """The moves of one layout, with what they learn in warm-up."""
 
     def __init__(self, layout: Layout, tau: float, seed: int, workers: Workers) -> None:
@@ -35,15 +37,8 @@ class Sweep:
         self.beta = BetaMove(layout)
         self.correlation = CorrelationMove(layout)
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        return save_parts(self._parts())
-
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        load_parts(self._parts(), saved)
-
-    def _parts(self) -> dict[str, Part]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         return {"units": self.units, "sigma": self.sigma, "beta": self.beta, "correlation": self.correlation}
 
     def forget(self) -> None:

@@ -8,6 +8,7 @@ beta moves with its items, after its Gibbs step, as Sigma does; what hears the r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import inverse
 from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch
 from concal.calibration.moves.units import UnitSteps
-from concal.calibration.saving import Part, Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saved, Saving
 from concal.calibration.state import GroupState, State, pin
 
 Array = npt.NDArray[np.float64]
@@ -44,7 +45,7 @@ class BetaProposal(NamedTuple):
     log_ratio: Array
 
 
-class BetaMove:
+class BetaMove(Saving):
     """Moves beta of those coordinates that hear little of the responses, group by group.
 
     Coordinates are chosen in warm-up, whenever the reference is learned, and then stay. Strata share the beta of their
@@ -134,14 +135,15 @@ class BetaMove:
 
     def save(self) -> Saved:
         """See `concal.calibration.saving.Part`."""
-        return save_parts(self._parts()) | {f"which{k}": which for k, which in enumerate(self.which)}
+        return super().save() | {f"which{k}": which for k, which in enumerate(self.which)}
 
     def load(self, saved: Saved) -> None:
         """See `concal.calibration.saving.Part`."""
-        load_parts(self._parts(), saved)
+        super().load(saved)
         self.which = [saved[f"which{k}"] for k in range(len(self.which))]
 
-    def _parts(self) -> dict[str, Part]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         return {f"reference{k}": r for k, r in enumerate(self.references)}
 
 

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from concal.calibration.kernels import LANES
 from concal.calibration.matrices import lower
-from concal.calibration.saving import Saved, SavedFields
+from concal.calibration.saving import Saved, Saving
 
 Array = npt.NDArray[np.float64]
 TARGET_ACCEPTANCE = 0.35
@@ -30,7 +30,7 @@ TAIL_DF = 4.0
 SMALL = 300  # units: few say least about what governs them, and carrying them costs next to nothing
 
 
-class Reference(SavedFields):
+class Reference(Saving):
     """The Student-t reference t(m, S) of phi and the step epsilon, learned in warm-up and then frozen."""
 
     saved_fields = ("mean", "factor", "inverse", "epsilon", "ready", "trials")
@@ -86,7 +86,7 @@ class Reference(SavedFields):
         self.epsilon = float(np.clip(self.epsilon * np.exp(rate * (yes.mean() - TARGET_ACCEPTANCE)), 0.02, 1.0))
 
 
-class Sketch(SavedFields):
+class Sketch(Saving):
     """Gaussian sketch of every unit's likelihood: information (units, n(n+1)/2) and pull h = Q m (units, n)."""
 
     saved_fields = ("information", "pull", "total", "count")

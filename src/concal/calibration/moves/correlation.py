@@ -2,6 +2,7 @@ r"""Moves of R, the correlation of abilities: given them, and with all examinees
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,7 +15,7 @@ from concal.calibration.matrices import by_lane, inverse, lanes_last
 from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.priors import correlation_of_z
-from concal.calibration.saving import Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
 from concal.calibration.state import State
 
 Array = npt.NDArray[np.float64]
@@ -35,7 +36,7 @@ class Proposal:
     log_ratio: Array = field(default_factory=lambda: np.full(LANES, -np.inf))
 
 
-class CorrelationMove:
+class CorrelationMove(Saving):
     """Moves the correlation of abilities with all examinees (single-population fits with several dimensions)."""
 
     def __init__(self, layout: Layout) -> None:
@@ -119,13 +120,9 @@ class CorrelationMove:
         pop = self.layout.population
         return kernels.Priors(inverse(R)[None], pop, state.mu, pop)
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        return save_parts({"reference": self.reference, "sketch": self.sketch})
-
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        load_parts({"reference": self.reference, "sketch": self.sketch}, saved)
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
+        return {"reference": self.reference, "sketch": self.sketch}
 
 
 def z_from_correlation(R: Array) -> Array:

@@ -29,7 +29,7 @@ from concal.calibration.moves.population import among
 from concal.calibration.moves.scaling import Scaling, packed_rows
 from concal.calibration.moves.strata import draw_mixing, mixing_rates
 from concal.calibration.moves.units import UnitSteps, accumulators
-from concal.calibration.saving import Part, Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
 from concal.calibration.state import GroupState, State, pin
 
 Array = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ class Proposer(Protocol):
         """Learn from what was accepted."""
 
 
-class SigmaMove:
+class SigmaMove(Saving):
     """Moves Sigma of every group with its items; what it learned in warm-up is part of it.
 
     Strata of a group share the head of their Sigma, and a reference: they move together. Families are told by the group
@@ -162,15 +162,8 @@ class SigmaMove:
             steps.item_ll[m] = np.where(yes, own.ll, steps.item_ll[m])
         return yes
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        return save_parts(self._parts())
-
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        load_parts(self._parts(), saved)
-
-    def _parts(self) -> dict[str, Part]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         references: dict[str, Part] = {f"reference{k}": r for k, r in self.references.items()}
         scalings: dict[str, Part] = {f"scaling{k}": s for k, s in self.scalings.items()}
         return references | scalings | {f"sketch{k}": s for k, s in enumerate(self.sketches)}
