@@ -13,6 +13,7 @@ from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import lanes_last
 from concal.calibration.saving import Part, Saving
+from concal.calibration.streams import numbers_of
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -123,7 +124,7 @@ def initial_state(layout: Layout, seed: int) -> State:
     Means lie one typical spread of the items apart, spreads differ by half, correlations by .4: wider than what a
     posterior leaves open, so that chains which agree have come from different places.
     """
-    rng = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
+    rng = numbers_of(seed, 0)
     groups = []
     for g in layout.groups:
         centre, sd = np.array(g.model.prior.mean)[:, None], np.array(g.model.prior.sd)[:, None]

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
 from concal.calibration.layout import Layout
 from concal.calibration.moments import MomentSums
 from concal.calibration.moves.beta import BetaMove
@@ -19,6 +17,7 @@ from concal.calibration.moves.strata import draw_family
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.saving import Part, Saving
 from concal.calibration.state import State
+from concal.calibration.streams import numbers_of
 from concal.calibration.workers import Workers
 
 NEWTON_START = 30
@@ -55,9 +54,7 @@ class Sweep(Saving):
         units, layout = self.units, self.layout
         state.sweep += 1
         climbing, alone = state.sweep <= NEWTON_START, state.sweep <= UNITS_ALONE
-        rng = np.random.Generator(
-            np.random.Philox(key=np.array([self.seed, 1], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
-        )
+        rng = numbers_of(self.seed, 1, state.sweep)
         units.items(state, climbing=climbing, moments=moments)
         if not alone:
             scale, shift = expand(layout, state, units.sums(state), self.tau, rng)
