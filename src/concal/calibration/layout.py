@@ -70,6 +70,10 @@ class GroupLayout:
         exist[0], exist[:, self.free] = True, True
         return exist
 
+    def predicted(self, beta: Array) -> Array:
+        """X beta of every item, (items, p, LANES); beta (features, p, LANES) on the standardised design."""
+        return (self.design.X @ beta.reshape(beta.shape[0], -1)).reshape(self.n_items, *beta.shape[1:])
+
     def beta_prior(self, tau: float) -> BetaPrior:
         """Prior of its coefficients."""
         return BetaPrior.of(self.model.prior, tau)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from concal.calibration import kernels
 from concal.calibration.evenly import Evenly
-from concal.calibration.layout import GroupLayout, Layout
+from concal.calibration.layout import Layout
 from concal.calibration.matrices import lower
 from concal.calibration.moments import MomentSums
 from concal.calibration.moves.units import AbilitySums, UnitSteps
@@ -193,7 +193,7 @@ def _population_parts(layout: Layout, state: State) -> list[tuple[bool, Array]]:
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.guide is not None:
             continue  # its coefficients only describe the items
-        beta = user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)[g.coefficients]
+        beta = (g.design.to_user @ s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)[g.coefficients]
         parts += [(True, beta), (False, s.sigma[g.free[:, None], g.free][lower(g.free.size)])]
     D = layout.D
     if D > 1:
@@ -221,11 +221,6 @@ def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> li
         names += [f"{name}: covariance[{dims[i]},{dims[j]}]" for i in range(D) for j in range(i + 1)]
     names += [f"{what} to the bank[{dims[dim]}]" for dim in layout.guided_dimensions for what in ("log A", "B")]
     return names
-
-
-def user_beta(g: GroupLayout, beta: Array) -> Array:
-    """Coefficients in the user's units from those of the standardised design."""
-    return g.design.to_user @ beta
 
 
 def governing(state: State) -> dict[str, Array]:

@@ -12,7 +12,7 @@ from concal.calibration import kernels
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout
 from concal.calibration.matrices import by_lane, inverse, lanes_last
-from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch
+from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch, accepted
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.priors import correlation_of_z
 from concal.calibration.saving import Part, Saving
@@ -107,7 +107,7 @@ class CorrelationMove(Saving):
         return new
 
     def _decide(self, state: State, steps: UnitSteps, new: Proposal, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(new.log_ratio), new.log_ratio, -np.inf)
+        yes = accepted(new.log_ratio, rng)
         flags = yes.astype(np.float64)[None]
         steps.workers.map(
             lambda chunk: kernels.take_lanes(state.theta, new.theta, flags, *chunk), self.layout.person_chunks
