@@ -6,6 +6,7 @@ from programme import MODELS
 
 from concal import metric
 from concal.calibration.fit.by_group import TABLE_BINS, group_evidence
+from concal.calibration.fit.cells import Responses
 from concal.calibration.fit.predict import predict_responses
 from concal.calibration.tables import table_of_responses
 from concal.response import make_model
@@ -18,7 +19,7 @@ def test_factors_are_gradient_and_information_in_slope_and_intercept(model):
     item = np.repeat([0, 1], [18, 0])
     mean, sd, group = rng.normal(size=18), np.full(18, 0.4), rng.integers(0, 2, 18)
     score = model.simulate(mean, xi[item], rng)
-    got = group_evidence(model, xi, item, score, mean, sd, group, 2)
+    got = group_evidence(model, xi, Responses(item, score, mean, sd), group, 2)
     assert got.n.tolist() == [[(group == 0).sum(), (group == 1).sum()], [0, 0]]
     assert not got.Q[1].any()
     K = np.eye(xi.shape[1])
@@ -48,7 +49,7 @@ def test_tables_are_those_of_the_groups_own_responses(model):
     item, group = np.repeat([0, 1], 60), rng.integers(0, 2, 120)
     mean, sd = rng.normal(size=120), rng.uniform(0.3, 0.5, 120)
     score = model.simulate(mean, xi[item], rng)
-    got = group_evidence(model, xi, item, score, mean, sd, group, 2).table
+    got = group_evidence(model, xi, Responses(item, score, mean, sd), group, 2).table
     for g in range(2):
         own = group == g
         encoded = model.encode_score(score[own])
@@ -77,11 +78,11 @@ def test_a_group_far_from_the_common_place_is_told_where_it_is(model):
     item = np.repeat(np.arange(40), 1500)
     mean, sd = rng.normal(0, 0.9, item.size), np.full(item.size, 0.3)
     score = model.simulate(mean + sd * rng.standard_normal(item.size), own[item], rng)
-    got = group_evidence(model, common, item, score, mean, sd, np.zeros(item.size, dtype=int), 1)
+    got = group_evidence(model, common, Responses(item, score, mean, sd), np.zeros(item.size, dtype=int), 1)
     phi = np.linalg.solve(got.Q[:, 0], got.h[:, 0, :, None])[..., 0]
     d, log_a = -phi[:, 0] / phi[:, 1], np.log(phi[:, 1])
     assert np.mean(log_a - own[:, 1]) == pytest.approx(0.0, abs=0.03)
     assert np.mean(d - own[:, 0]) == pytest.approx(0.0, abs=0.03)
     at = np.column_stack([d, log_a, phi[:, 2:]])
-    near = group_evidence(model, at, item, score, mean, sd, np.zeros(item.size, dtype=int), 1)
+    near = group_evidence(model, at, Responses(item, score, mean, sd), np.zeros(item.size, dtype=int), 1)
     assert np.median(got.Q[:, 0, 0, 0] / near.Q[:, 0, 0, 0]) == pytest.approx(1.0, abs=0.03)

@@ -7,7 +7,7 @@ import pytest
 from programme import MODELS
 from scipy.stats import gamma, norm, pearson3
 
-from concal.calibration.fit.cells import make_cells
+from concal.calibration.fit.cells import Responses, make_cells
 from concal.calibration.fit.discrepancies import discrepancies
 from concal.calibration.fit.items import FREE, combined, item_fit
 from concal.calibration.fit.nodes import NODES, WEIGHTS, possible_scores
@@ -127,7 +127,7 @@ def test_statistics_are_those_of_a_loop(model):
     model, rng = make_model(*model), np.random.default_rng(3)
     xi = items_of(model, 4, rng)
     item, score, mean, sd = responses_of(model, xi, np.array([20, 13, 7, 0]), rng)
-    got, residuals = item_fit(model, xi, item, score, mean, sd)
+    got, residuals = item_fit(model, xi, Responses(item, score, mean, sd))
     assert got.n_responses.tolist() == [20, 13, 7, 0]
     assert np.isnan(got.p_value[3])
     for j in range(3):
@@ -159,7 +159,7 @@ def test_mean_and_variance_of_chi_square_are_those_over_all_patterns():
     total = np.zeros(3)
     for pattern in itertools.product((0, 1), repeat=n):
         score = np.array(pattern, dtype=float)
-        got, _ = item_fit(model, xi, np.zeros(n, dtype=int), score, mean, sd)
+        got, _ = item_fit(model, xi, Responses(np.zeros(n, dtype=int), score, mean, sd))
         weight = np.prod(probability[np.arange(n), list(pattern)])
         total += weight * np.array([1.0, got.chi_square[0], got.chi_square[0] ** 2])
     assert total[0] == pytest.approx(1.0)
@@ -178,7 +178,7 @@ def test_under_the_model_five_in_a_hundred_are_flagged(model):
     xi = items_of(model, n_items, rng)
     item, score, mean, sd = responses_of(model, xi, np.full(n_items, per_item), rng)
     off = xi + 0.1 * np.array(model.prior.sd) * rng.standard_normal(xi.shape)
-    got, _ = item_fit(model, off, item, score, mean, sd)
+    got, _ = item_fit(model, off, Responses(item, score, mean, sd))
     for p in (got.chi_square_p, got.p_value):
         assert 0.03 < np.mean(p[np.isfinite(p)] <= 0.05) < 0.07
         assert 0.44 < np.mean(p[np.isfinite(p)] <= 0.5) < 0.56
@@ -200,7 +200,7 @@ def test_guessing_and_a_crossing_curve_are_found():
         flat = found.xi_information.reshape(-1, 4)
         information = np.stack([np.bincount(item, flat[:, k]) for k in range(4)], axis=1).reshape(-1, 2, 2)
         best += np.linalg.solve(information, gradient[:, :, None])[:, :, 0]
-    got, _ = item_fit(model, best, item, score, mean, sd)
+    got, _ = item_fit(model, best, Responses(item, score, mean, sd))
     q = benjamini_hochberg(got.p_value)
     assert (q[:20] <= 0.05).mean() >= 0.9
     assert (q[20:] <= 0.05).mean() <= 0.1
@@ -240,7 +240,7 @@ def test_an_item_with_a_reversed_key_is_found(model):
         places = np.linspace(-60, 60, 4001)
         expected = [model.expected_score(mean[own], np.tile([d, flat, *xi[j, 2:]], (500, 1))).mean() for d in places]
         at[j, 0] = places[np.argmin(np.abs(np.array(expected) - score[own].mean() / model.max_score))]
-    got, _ = item_fit(model, at, item, score, mean, sd)
+    got, _ = item_fit(model, at, Responses(item, score, mean, sd))
     q = benjamini_hochberg(got.p_value)
     assert (got.falling_p[:6] < 1e-4).all()
     assert (q[:6] <= 0.05).all()
@@ -254,7 +254,7 @@ def test_the_trend_of_the_residuals_is_that_of_a_loop():
     model, rng = make_model("gpcm", 3), np.random.default_rng(3)
     xi = items_of(model, 3, rng)
     item, score, mean, sd = responses_of(model, xi, np.array([20, 13, 7]), rng)
-    cells = make_cells(model, xi, item, mean, sd, 5)
+    cells = make_cells(model, xi, Responses(item, score, mean, sd), 5)
     sums, predicted = discrepancies(model, xi, score, cells, 5)
     for j in range(3):
         own = np.flatnonzero(cells.item == j)
@@ -277,14 +277,14 @@ def test_with_equal_slopes_a_flat_item_is_found():
     true = xi.copy()
     true[:5, 1], true[5:10, 1] = np.log(0.45), np.log(2.2)
     item, score, mean, sd = responses_of(free, true, np.full(60, 800), rng, sd=0.3)
-    got, _ = item_fit(equal, xi, item, score, mean, sd)
+    got, _ = item_fit(equal, xi, Responses(item, score, mean, sd))
     q = benjamini_hochberg(got.p_value)
     assert (q[:10] <= 0.05).mean() >= 0.9
     assert (q[10:] <= 0.05).mean() <= 0.06
     assert np.all(got.infit[:5] > 1.0)
     assert np.all(got.infit[5:10] < 1.0)
     assert np.isfinite(got.infit_p).mean() > 0.9
-    assert np.isnan(item_fit(free, xi, item, score, mean, sd)[0].infit_p).mean() > 0.9
+    assert np.isnan(item_fit(free, xi, Responses(item, score, mean, sd))[0].infit_p).mean() > 0.9
 
 
 def test_p_values_are_those_of_the_draw_and_all_else_of_the_mean():
@@ -292,8 +292,11 @@ def test_p_values_are_those_of_the_draw_and_all_else_of_the_mean():
     xi = items_of(model, 30, rng)
     responses = responses_of(model, xi, 60, rng, sd=1.0)  # no cell is wide beside it: the same cells for both
     draw = xi + 0.2 * rng.standard_normal(xi.shape)
-    got, residuals = item_fit(model, xi, *responses, draw=draw)
-    (at_mean, same), (at_draw, _) = item_fit(model, xi, *responses), item_fit(model, draw, *responses)
+    got, residuals = item_fit(model, xi, Responses(*responses), draw=draw)
+    (at_mean, same), (at_draw, _) = (
+        item_fit(model, xi, Responses(*responses)),
+        item_fit(model, draw, Responses(*responses)),
+    )
     np.testing.assert_array_equal(residuals, same)
     for name in got._fields:
         expected = at_draw if name.endswith(("_p", "p_value")) else at_mean
@@ -319,7 +322,8 @@ def test_few_responses_fit_as_well_at_a_draw_as_at_the_truth():
     weight /= weight.sum(axis=1, keepdims=True)
     draw = prior[[rng.choice(n_draws, p=w) for w in weight]]
     fits = (
-        item_fit(model, at, item, score, places[place], np.full(place.size, sd))[0] for at in (xi, draw, weight @ prior)
+        item_fit(model, at, Responses(item, score, places[place], np.full(place.size, sd)))[0]
+        for at in (xi, draw, weight @ prior)
     )
     at_truth, at_draw, at_mean = (fit.chi_square.sum() / fit.df.sum() for fit in fits)
     assert abs(at_draw - at_truth) < 0.03

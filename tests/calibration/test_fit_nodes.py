@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy import special
 
+from concal.calibration.fit.cells import Responses
 from concal.calibration.fit.items import item_fit
 from concal.calibration.fit.predict import predict_responses, total_gradient
 from concal.response import make_model
@@ -78,6 +79,6 @@ def test_five_in_a_hundred_are_flagged_however_precise_the_scores(name, log_phi,
     item = np.repeat(np.arange(n_items), per_item)
     mean, sd = rng.normal(0, 0.9, item.size), 1.0 / np.sqrt(1.0 + 3.0 * np.exp(log_phi)) if sure else 0.4
     score = model.simulate(mean + sd * rng.standard_normal(item.size), xi[item], rng)
-    got, _ = item_fit(model, xi, item, score, mean, np.full(item.size, sd))
+    got, _ = item_fit(model, xi, Responses(item, score, mean, np.full(item.size, sd)))
     for p in (got.chi_square_p, got.p_value):
         assert np.mean(p <= 0.05) == pytest.approx(0.05, abs=3.0 * np.sqrt(0.05 * 0.95 / n_items))

@@ -22,7 +22,8 @@ from concal.calibration.moves import shared
 from concal.calibration.moves.beta import BetaMove, prior_share
 from concal.calibration.moves.carrying import LEARN_EVERY, TAIL_DF, Sketch
 from concal.calibration.moves.correlation import CorrelationMove, z_from_correlation
-from concal.calibration.moves.sigma import SigmaMove, own_block, pack
+from concal.calibration.moves.population import own_block
+from concal.calibration.moves.sigma import SigmaMove, pack
 from concal.calibration.moves.units import ITEM_STREAM, PERSON_STREAM, accumulators
 from concal.calibration.priors import NU, correlation_of_z
 from concal.compiler import kernel, put, uniforms

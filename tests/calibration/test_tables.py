@@ -5,7 +5,7 @@ import pytest
 from programme import MODELS, simulate_period
 
 from concal.calibration import tables
-from concal.calibration.layout import lay_out
+from concal.calibration.layout import lay_out, runs
 from concal.calibration.others import Told
 from concal.calibration.tables import BINS, response_table
 
@@ -65,7 +65,7 @@ def test_tables_made_some_items_at_a_time_are_the_same(monkeypatch):
     _, g, told = period_of(MODELS[0])
     whole = response_table(g, told)
     monkeypatch.setattr(tables, "_TABLED", int(np.diff(g.item_start).max()) + 1)
-    assert len(tables._item_blocks(g)) > 2
+    assert len(runs(g.item_start, tables._TABLED, g.n_items)) > 2
     for one, other in zip(whole, response_table(g, told), strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -19,9 +19,12 @@ from concal.calibration.moves.population import draw_abilities
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.result import Abilities, mixture_moments
 from concal.calibration.state import State, initial_state
+from concal.calibration.streams import numbers_of
+from concal.calibration.trace import ability_moments
 from concal.calibration.workers import Workers
 from concal.data.period import PeriodData
 
+Array = npt.NDArray[np.float64]
 CLIMB = 10
 """Moves up to where an examinee's posterior is; Newton steps need fewer."""
 SETTLE = 20
@@ -59,7 +62,7 @@ def _sample(
 ) -> Abilities:
     state, n_draws = initial_state(layout, seed), next(iter(xi.values())).shape[1]
     total, square = np.zeros((2, layout.n_persons, layout.D))
-    means, sds, correlation = [], [], []
+    draws: dict[str, list[Array]] = {}
     for draw in range(n_draws):
         for g, s in zip(layout.groups, state.groups, strict=True):
             s.xi = np.moveaxis(xi[g.name][:, draw], 0, -1).astype(np.float64)
@@ -69,25 +72,30 @@ def _sample(
         theta = state.theta.astype(np.float64)
         total += theta.sum(axis=-1)
         square += (theta**2).sum(axis=-1)
-        sums, sizes = units.sums(state), layout.population_sizes[:, None, None]
-        mean = sums.first / sizes
-        means.append(mean)
-        sds.append(np.sqrt(np.maximum(np.einsum("mddl->mdl", sums.second) / sizes - mean**2, 0.0)))
-        correlation.append(state.R[0].copy())
+        drawn = ability_moments(layout, units.sums(state)) | {"R": state.R[0].copy()}
+        for name, value in drawn.items():
+            draws.setdefault(name, []).append(value)
     n = n_draws * LANES
-    own_mean, own_sd = (np.moveaxis(np.stack(values), -1, 0) for values in (means, sds))  # (chain, draw, population, D)
+    mean, sd = total / n, np.sqrt(np.maximum(square / n - (total / n) ** 2, 0.0))
+    found = {name: np.moveaxis(np.stack(values), -1, 0) for name, values in draws.items()}
+    return gather_abilities(data, layout, mean, sd, found)
+
+
+def gather_abilities(data: PeriodData, layout: Layout, mean: Array, sd: Array, draws: Mapping[str, Array]) -> Abilities:
+    """Abilities from the examinees' posterior moments and draws of their distribution (chain, draw, ...) by name."""
+    own_mean, own_sd = draws["ability_mean"], draws["ability_sd"]  # (chain, draw, population, D)
     whole = mixture_moments(own_mean, own_sd, layout.population_sizes)
     counts = np.zeros((layout.n_persons, layout.D), np.int64)
     for g in layout.groups:
         counts[:, g.dim] += np.diff(g.person_start)
     return Abilities(
         person_ids=data.person_ids,
-        mean=total / n,
-        sd=np.sqrt(np.maximum(square / n - (total / n) ** 2, 0.0)),
+        mean=mean,
+        sd=sd,
         n_responses=counts,
         draw_mean=whole[0],
         draw_sd=whole[1],
-        correlation=np.ascontiguousarray(np.moveaxis(np.stack(correlation), -1, 0)),
+        correlation=np.ascontiguousarray(draws["R"]),
         populations=layout.populations,
         population=layout.population,
         population_mean=np.ascontiguousarray(own_mean),
@@ -98,6 +106,5 @@ def _sample(
 def _move(layout: Layout, state: State, units: UnitSteps, seed: int, *, climbing: bool) -> None:
     """Every examinee once, then their distribution."""
     state.sweep += 1
-    key, counter = np.array([seed, 1], dtype=np.uint64), [0, 0, state.sweep, 0]
     units.persons(state, climbing=climbing)
-    draw_abilities(layout, state, units.sums(state), np.random.Generator(np.random.Philox(key=key, counter=counter)))
+    draw_abilities(layout, state, units.sums(state), numbers_of(seed, 1, state.sweep))

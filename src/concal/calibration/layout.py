@@ -17,7 +17,7 @@ from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 CHUNK_PERSONS = 2048
-CHUNK_RESPONSES = 60_000
+CHUNK_RESPONSES, CHUNK_ITEMS = 60_000, 1024
 BLOCK_ITEMS = 256
 CHUNKS = 8  # at least, so that a small period keeps every thread busy; fixed, so that sums round alike on any number
 FEWEST_PERSONS, FEWEST_RESPONSES = 200, 4000  # in a chunk: below, handing it over costs more than it saves
@@ -69,6 +69,10 @@ class GroupLayout:
         exist = np.zeros((self.design.X.shape[1], self.p), dtype=bool)
         exist[0], exist[:, self.free] = True, True
         return exist
+
+    def predicted(self, beta: Array) -> Array:
+        """X beta of every item, (items, p, LANES); beta (features, p, LANES) on the standardised design."""
+        return (self.design.X @ beta.reshape(beta.shape[0], -1)).reshape(self.n_items, *beta.shape[1:])
 
     def beta_prior(self, tau: float) -> BetaPrior:
         """Prior of its coefficients."""
@@ -139,6 +143,7 @@ def _lay_out_group(group: GroupData, dim: int, n_persons: int, whole: Array) -> 
     by_item = np.lexsort((group.person, group.item))
     person_start = np.concatenate([[0], np.cumsum(np.bincount(group.person, minlength=n_persons))]).astype(np.int64)
     item_start = np.concatenate([[0], np.cumsum(np.bincount(group.item, minlength=n_items))]).astype(np.int64)
+    chunk = min(max(-(-group.score.size // CHUNKS), FEWEST_RESPONSES), CHUNK_RESPONSES)
     return GroupLayout(
         group.name,
         group.model,
@@ -151,7 +156,7 @@ def _lay_out_group(group: GroupData, dim: int, n_persons: int, whole: Array) -> 
         item_start,
         np.ascontiguousarray(group.person[by_item], dtype=np.int32),
         score[by_item],
-        _balanced_chunks(item_start),
+        runs(item_start, chunk, CHUNK_ITEMS),
         tuple((lo, min(lo + BLOCK_ITEMS, n_items)) for lo in range(0, n_items, BLOCK_ITEMS)),
         group.guide,
         _held(group),
@@ -164,16 +169,14 @@ def _held(group: GroupData) -> tuple[tuple[int, float, float], ...]:
     return tuple((names.index(name), mean, sd**-2) for name, (mean, sd) in found.items())
 
 
-def _balanced_chunks(start: npt.NDArray[np.int64]) -> tuple[tuple[int, int], ...]:
-    """Runs of items with about as many responses each, at least one item and at most 1,024."""
-    size = min(max(-(-int(start[-1]) // CHUNKS), FEWEST_RESPONSES), CHUNK_RESPONSES)
-    chunks, lo, n = [], 0, start.shape[0] - 1
+def runs(start: npt.NDArray[np.int64], responses: int, most: int) -> tuple[tuple[int, int], ...]:
+    """Runs of units with about so many responses each, at least one unit and at most `most`; start (units + 1,)."""
+    found, lo, n = [], 0, start.shape[0] - 1
     while lo < n:
-        hi = int(np.searchsorted(start, start[lo] + size, side="right")) - 1
-        hi = min(max(hi, lo + 1), lo + 1024, n)
-        chunks.append((lo, hi))
-        lo = hi
-    return tuple(chunks)
+        hi = int(np.searchsorted(start, start[lo] + responses, side="right")) - 1
+        found.append((lo, min(max(hi, lo + 1), lo + most, n)))
+        lo = found[-1][1]
+    return tuple(found)
 
 
 def _refuse_unidentified(data: PeriodData) -> None:

@@ -33,7 +33,8 @@ import numpy.typing as npt
 from scipy.linalg import hadamard
 
 from concal.calibration.kernels import LANES, node_log_likelihoods
-from concal.calibration.layout import GroupLayout, Layout
+from concal.calibration.layout import GroupLayout, Layout, runs
+from concal.calibration.totals import total_of_runs
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
@@ -97,13 +98,13 @@ def told_by_others(layout: Layout, items: Mapping[str, Array], theta_mean: Array
         par = [_kernel_parameters(g, items[g.name]) for g in groups]
         mean = np.ascontiguousarray(theta_mean[:, dim], dtype=np.float64)
         sd = np.maximum(theta_sd[:, dim], np.finfo(np.float32).tiny).astype(np.float64)
-        for lo, hi in _blocks(groups, layout.n_persons):
+        for lo, hi in runs(np.sum([g.person_start for g in groups], axis=0), _AT_A_TIME, _AT_A_TIME):
             parts = [
                 _at_nodes(g, *at, mean, sd, lo, hi) for g, at in zip(groups, zip(par, turns, strict=True), strict=True)
             ]
             whole = np.zeros((hi - lo, NODES.size))
             for person, ll, _ in parts:
-                _add_up(whole, person, ll)
+                whole += total_of_runs(person, ll, hi - lo)
             whole += _message(whole)
             m, s = _moments(whole)
             for g, (person, ll, place) in zip(groups, parts, strict=True):
@@ -123,18 +124,6 @@ def _kernel_parameters(g: GroupLayout, points: Array) -> npt.NDArray[np.float32]
     return np.ascontiguousarray(lanes, dtype=np.float32).reshape(-1, *lanes.shape[2:])
 
 
-def _blocks(groups: list[GroupLayout], n_persons: int) -> list[tuple[int, int]]:
-    """Runs of examinees with about `_AT_A_TIME` responses each in these groups."""
-    start = np.sum([g.person_start for g in groups], axis=0)
-    lo, blocks = 0, []
-    while lo < n_persons:
-        hi = int(np.searchsorted(start, start[lo] + _AT_A_TIME, side="right")) - 1
-        hi = min(max(hi, lo + 1), lo + _AT_A_TIME, n_persons)
-        blocks.append((lo, hi))
-        lo = hi
-    return blocks
-
-
 def _at_nodes(
     g: GroupLayout, par: npt.NDArray[np.float32], turn: Index, mean: Array, sd: Array, lo: int, hi: int
 ) -> tuple[npt.NDArray[np.intp], Array, Index]:
@@ -145,13 +134,6 @@ def _at_nodes(
     blocks, responses = par.shape[0] // max(g.n_items, 1), (g.person_start, g.person_item, g.person_score)
     node_log_likelihoods(g.model.tag, *responses, mean, sd, NODES, par, blocks, turn, ll, place, lo, hi)
     return np.repeat(np.arange(hi - lo), counts), ll, place
-
-
-def _add_up(whole: Array, person: npt.NDArray[np.intp], ll: Array) -> None:
-    """Add the responses of every examinee, ascending, to the examinee's row."""
-    if person.size:
-        first = np.flatnonzero(np.diff(person, prepend=-1))
-        whole[person[first]] += np.add.reduceat(ll, first, axis=0)
 
 
 def _message(whole: Array) -> Array:

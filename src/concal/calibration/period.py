@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.allocator import give_back
+from concal.calibration.abilities import gather_abilities
 from concal.calibration.checkpoint import Checkpoint
 from concal.calibration.diagnostics import diagnose
 from concal.calibration.fingerprint import fingerprint
@@ -17,7 +18,7 @@ from concal.calibration.fit.period_fit import fit_period
 from concal.calibration.known import KnownGroup, guide_period
 from concal.calibration.layout import Layout, lay_out
 from concal.calibration.others import item_points, told_by_others
-from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws, mixture_moments
+from concal.calibration.result import Calibration, Convergence, GroupDraws
 from concal.calibration.sampler import Report, Sampled, Sampler
 from concal.calibration.streams import seed_of
 from concal.calibration.tables import response_table
@@ -163,7 +164,8 @@ def _result(data: PeriodData, layout: Layout, sampled: Sampled, period: str, see
         )
         prior[g.name] = g.design.prior_precision(options.tau)
     convergence = _convergence(sampled, groups, rhat, ess, data)
-    abilities = _abilities(data, layout, trace)
+    draws = {name: trace.final(name) for name in ("ability_mean", "ability_sd")} | {"R": trace.final("R")[:, :, 0]}
+    abilities = gather_abilities(data, layout, theta_mean, theta_sd, draws)
     give_back()
     drawn = {name: g.last for name, g in groups.items()}
     fit = fit_period(data, layout, centres, told, theta_sd, drawn)
@@ -228,25 +230,3 @@ def _ability_moments(trace: Trace) -> tuple[Array, Array]:
     n = max(trace.ability_count, 1)
     mean = trace.ability_total / n
     return mean, np.sqrt(np.maximum(trace.ability_square / n - mean**2, 0.0))
-
-
-def _abilities(data: PeriodData, layout: Layout, trace: Trace) -> Abilities:
-    mean, sd = _ability_moments(trace)
-    counts = np.zeros((layout.n_persons, layout.D), np.int64)
-    for g in layout.groups:
-        counts[:, g.dim] += np.diff(g.person_start)
-    own_mean, own_sd = trace.final("ability_mean"), trace.final("ability_sd")  # (chain, draw, population, D)
-    whole = mixture_moments(own_mean, own_sd, layout.population_sizes)
-    return Abilities(
-        person_ids=data.person_ids,
-        mean=mean,
-        sd=sd,
-        n_responses=counts,
-        draw_mean=whole[0],
-        draw_sd=whole[1],
-        correlation=np.ascontiguousarray(trace.final("R")[:, :, 0]),
-        populations=layout.populations,
-        population=layout.population,
-        population_mean=own_mean,
-        population_sd=own_sd,
-    )

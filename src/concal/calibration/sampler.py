@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from concal.calibration.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from concal.calibration.layout import Layout
-from concal.calibration.saving import Part, Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
 from concal.calibration.state import initial_state
 from concal.calibration.sweep import NEWTON_START, Sweep
 from concal.calibration.targets import Reached
@@ -82,8 +82,10 @@ class Stopped(Exception):
     """Raised by a report to end the run as Ctrl-C does: its checkpoint stays."""
 
 
-class Sampler:
+class Sampler(Saving):
     """Chains of one layout; `run` goes on until the targets hold or a limit is reached."""
+
+    saved_fields = ("warmup_end", "seconds")
 
     def __init__(self, layout: Layout, spec: CalibrationSpec, seed: int, threads: int) -> None:
         self.layout, self.spec, self.seed, self.threads = layout, spec, seed, threads
@@ -96,16 +98,8 @@ class Sampler:
         self.cut_short = False
         self.stopped_by: str | None = None
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        return {"warmup_end": self.warmup_end, "seconds": self.seconds} | save_parts(self._parts())
-
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        self.warmup_end, self.seconds = int(saved["warmup_end"]), float(saved["seconds"])
-        load_parts(self._parts(), saved)
-
-    def _parts(self) -> dict[str, Part]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         return {"state": self.state, "moves": self.moves, "trace": self.trace}
 
     def close(self) -> None:

@@ -19,29 +19,28 @@ class Part(Protocol):
         """Go to where the saved one was."""
 
 
-def save_parts(parts: Mapping[str, Part]) -> Saved:
-    """All parts' entries, each under ``part/name``."""
-    return {f"{part}/{name}": value for part, own in parts.items() for name, value in own.save().items()}
+class Saving:
+    """A part whose state is the attributes named in `saved_fields`, and parts of its own under ``part/name``.
 
+    What is kept in another way, a class adds to both methods.
+    """
 
-def load_parts(parts: Mapping[str, Part], saved: Saved) -> None:
-    """Give every part what it saved."""
-    for part, own in parts.items():
-        start = f"{part}/"
-        own.load({name.removeprefix(start): value for name, value in saved.items() if name.startswith(start)})
+    saved_fields: tuple[str, ...] = ()
 
-
-class SavedFields:
-    """A part whose state is the attributes named in `saved_fields`."""
-
-    saved_fields: tuple[str, ...]
+    def parts(self) -> Mapping[str, Part]:
+        """Its own parts, by the name they are saved under."""
+        return {}
 
     def save(self) -> Saved:
         """See `Part`."""
-        return {name: getattr(self, name) for name in self.saved_fields}
+        parts = {f"{part}/{name}": value for part, own in self.parts().items() for name, value in own.save().items()}
+        return {name: getattr(self, name) for name in self.saved_fields} | parts
 
     def load(self, saved: Saved) -> None:
         """See `Part`; numbers come back as numbers."""
         for name in self.saved_fields:
             value = saved[name]
             setattr(self, name, value.item() if getattr(value, "ndim", 1) == 0 else value)
+        for part, own in self.parts().items():
+            start = f"{part}/"
+            own.load({name.removeprefix(start): value for name, value in saved.items() if name.startswith(start)})

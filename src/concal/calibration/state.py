@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,14 +12,15 @@ from concal.calibration.family import in_common
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import lanes_last
-from concal.calibration.saving import Saved, SavedFields, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
+from concal.calibration.streams import numbers_of
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
 
 
 @dataclass
-class GroupState(SavedFields):
+class GroupState(Saving):
     """One group's items and population model; the last axis is the lane (chain).
 
     Attributes
@@ -50,7 +51,7 @@ class GroupState(SavedFields):
 
 
 @dataclass
-class State:
+class State(Saving):
     """All chains.
 
     `theta` is (persons, D, LANES) float32; `mu` (populations, D, LANES) and `R` (populations, D, D, LANES) the ability
@@ -65,18 +66,10 @@ class State:
     groups: list[GroupState]
     link: Array
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        own = {"sweep": self.sweep, "theta": self.theta, "mu": self.mu, "R": self.R, "link": self.link}
-        return own | save_parts(self._parts())
+    saved_fields = ("sweep", "theta", "mu", "R", "link")
 
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        self.sweep = int(saved["sweep"])
-        self.theta, self.mu, self.R, self.link = (saved[name] for name in ("theta", "mu", "R", "link"))
-        load_parts(self._parts(), saved)
-
-    def _parts(self) -> dict[str, GroupState]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         return {f"group{k}": s for k, s in enumerate(self.groups)}
 
 
@@ -131,7 +124,7 @@ def initial_state(layout: Layout, seed: int) -> State:
     Means lie one typical spread of the items apart, spreads differ by half, correlations by .4: wider than what a
     posterior leaves open, so that chains which agree have come from different places.
     """
-    rng = np.random.Generator(np.random.Philox(key=np.array([seed, 0], dtype=np.uint64)))
+    rng = numbers_of(seed, 0)
     groups = []
     for g in layout.groups:
         centre, sd = np.array(g.model.prior.mean)[:, None], np.array(g.model.prior.sd)[:, None]

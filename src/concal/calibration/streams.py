@@ -1,8 +1,10 @@
-"""Seeds of what has random numbers of its own under one seed of the user's."""
+"""Random numbers of what has its own under one seed of the user's: periods, shards, sweeps."""
 
 from __future__ import annotations
 
 import hashlib
+
+import numpy as np
 
 
 def seed_of(seed: int, *names: object) -> int:
@@ -13,3 +15,10 @@ def seed_of(seed: int, *names: object) -> int:
     """
     digest = hashlib.sha256("/".join(str(part) for part in (seed, *names)).encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 2
+
+
+def numbers_of(seed: int, purpose: int, sweep: int = 0) -> np.random.Generator:
+    """Random numbers of all chains together in one sweep: a function of what they are for, as those of units are."""
+    return np.random.Generator(
+        np.random.Philox(key=np.array([seed, purpose], dtype=np.uint64), counter=[0, 0, sweep, 0])
+    )

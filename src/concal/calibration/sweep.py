@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Mapping
 
 from concal.calibration.layout import Layout
 from concal.calibration.moments import MomentSums
@@ -15,8 +15,9 @@ from concal.calibration.moves.shared import move_shared
 from concal.calibration.moves.sigma import SigmaMove
 from concal.calibration.moves.strata import draw_family
 from concal.calibration.moves.units import UnitSteps
-from concal.calibration.saving import Part, Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
 from concal.calibration.state import State
+from concal.calibration.streams import numbers_of
 from concal.calibration.workers import Workers
 
 NEWTON_START = 30
@@ -25,7 +26,7 @@ UNITS_ALONE = NEWTON_START // 3
 """Sweeps in which they find their places under the default population."""
 
 
-class Sweep:
+class Sweep(Saving):
     """The moves of one layout, with what they learn in warm-up."""
 
     def __init__(self, layout: Layout, tau: float, seed: int, workers: Workers) -> None:
@@ -35,15 +36,8 @@ class Sweep:
         self.beta = BetaMove(layout)
         self.correlation = CorrelationMove(layout)
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        return save_parts(self._parts())
-
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        load_parts(self._parts(), saved)
-
-    def _parts(self) -> dict[str, Part]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         return {"units": self.units, "sigma": self.sigma, "beta": self.beta, "correlation": self.correlation}
 
     def forget(self) -> None:
@@ -60,9 +54,7 @@ class Sweep:
         units, layout = self.units, self.layout
         state.sweep += 1
         climbing, alone = state.sweep <= NEWTON_START, state.sweep <= UNITS_ALONE
-        rng = np.random.Generator(
-            np.random.Philox(key=np.array([self.seed, 1], dtype=np.uint64), counter=[0, 0, state.sweep, 0])
-        )
+        rng = numbers_of(self.seed, 1, state.sweep)
         units.items(state, climbing=climbing, moments=moments)
         if not alone:
             scale, shift = expand(layout, state, units.sums(state), self.tau, rng)

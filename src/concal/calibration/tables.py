@@ -22,8 +22,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.layout import GroupLayout
+from concal.calibration.layout import GroupLayout, runs
 from concal.calibration.others import Told
+from concal.calibration.totals import total_in
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -45,24 +46,13 @@ class ResponseTable(NamedTuple):
     cell_count: Array
 
 
-_TABLED = 500_000  # responses that are put into tables together
+_TABLED = 500_000  # responses that are put into tables together: a large group's arrays are not made at once
 
 
 def response_table(g: GroupLayout, told: Told, bins: int = BINS) -> ResponseTable:
     """Tables of all items of a group, from what the examinees' other responses told."""
-    parts = [_table_of(g, slice(lo, hi), told, bins) for lo, hi in _item_blocks(g)]
+    parts = [_table_of(g, slice(lo, hi), told, bins) for lo, hi in runs(g.item_start, _TABLED, g.n_items)]
     return ResponseTable(*(np.concatenate(column) for column in zip(*parts, strict=True)))
-
-
-def _item_blocks(g: GroupLayout) -> list[tuple[int, int]]:
-    """Runs of items with about `_TABLED` responses each: the arrays of a large group's table are not made at once."""
-    lo, blocks = 0, []
-    while lo < g.n_items:
-        hi = int(np.searchsorted(g.item_start, g.item_start[lo] + _TABLED, side="right")) - 1
-        hi = min(max(hi, lo + 1), g.n_items)
-        blocks.append((lo, hi))
-        lo = hi
-    return blocks
 
 
 def _table_of(g: GroupLayout, items: slice, told: Told, bins: int) -> ResponseTable:
@@ -95,9 +85,9 @@ def by_ability(item: npt.NDArray[np.intp], mean: Array, bins: npt.NDArray[np.int
 
 def bin_moments(place: npt.NDArray[np.intp], n: int, mean: Array, sd: Array) -> tuple[Array, Array]:
     """Mean and SD of the abilities in each of n bins: spread of the means, and what is not known about each."""
-    size = np.maximum(_total(place, n), 1.0)
-    centre = _total(place, n, mean) / size
-    return centre, np.sqrt(_total(place, n, (mean - centre[place]) ** 2 + sd**2) / size)
+    size = np.maximum(total_in(place, None, n), 1.0)
+    centre = total_in(place, mean, n) / size
+    return centre, np.sqrt(total_in(place, (mean - centre[place]) ** 2 + sd**2, n) / size)
 
 
 def _cells(model: ResponseModel, place: npt.NDArray[np.intp], score: Array, n: int) -> tuple[Array, Array]:
@@ -109,22 +99,18 @@ def _cells(model: ResponseModel, place: npt.NDArray[np.intp], score: Array, n: i
     inside = np.ones(score.size, dtype=bool)
     for k, atom in enumerate(atoms):
         here = score == atom
-        cell_count[:, k] = _total(place[here], n)
+        cell_count[:, k] = total_in(place[here], None, n)
         inside &= ~here
     if model.levels and inside.any():
         where, value = place[inside], score[inside]
-        size = _total(where, n)[where]
+        size = total_in(where, None, n)[where]
         level = (_rank(where, value) * np.minimum(size, model.levels) // size).astype(np.intp)
         cell = where * model.levels + level
-        count = _total(cell, n * model.levels)
-        total = _total(cell, n * model.levels, value) / np.maximum(count, 1.0)
+        count = total_in(cell, None, n * model.levels)
+        total = total_in(cell, value, n * model.levels) / np.maximum(count, 1.0)
         cell_count[:, atoms.size :] = count.reshape(n, -1)
         cell_score[:, atoms.size :] = total.reshape(n, -1)
     return cell_score, cell_count
-
-
-def _total(place: npt.NDArray[np.intp], n: int, weights: Array | None = None) -> Array:
-    return np.bincount(place, weights, minlength=n).astype(np.float64)
 
 
 def _rank(group: npt.NDArray[np.intp], value: Array) -> npt.NDArray[np.intp]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
 from concal.calibration import kernels
 from concal.calibration.evenly import Evenly
-from concal.calibration.layout import GroupLayout, Layout
+from concal.calibration.layout import Layout
 from concal.calibration.matrices import lower
 from concal.calibration.moments import MomentSums
 from concal.calibration.moves.units import AbilitySums, UnitSteps
-from concal.calibration.saving import Part, Saved, SavedFields, load_parts, save_parts
+from concal.calibration.saving import Part, Saved, Saving
 from concal.calibration.state import State
 from concal.calibration.targets import Forecast, Reached, began_outside, look, stretch
 from concal.spec import CalibrationSpec
@@ -22,7 +24,7 @@ POPULATION_ROOM = 2000
 """Draws of the population parameters a chain keeps for its diagnostics: ESS up to thousands can be told."""
 
 
-class Trace(SavedFields):
+class Trace(Saving):
     """Draws of a run, and what they say about convergence.
 
     `draws` has an array (draw, ..., chain) for everything that governs units, by the name it has in the state, and
@@ -163,12 +165,11 @@ class Trace(SavedFields):
         """See `concal.calibration.saving.Part`."""
         stores = {f"xi{k}": xi for k, xi in enumerate(self.xi)} | {f"draws/{n}": v for n, v in self.draws.items()}
         kept = {name: store[: self.kept] for name, store in stores.items()}
-        return super().save() | kept | save_parts(self._parts())
+        return super().save() | kept
 
     def load(self, saved: Saved) -> None:
         """See `concal.calibration.saving.Part`."""
         super().load(saved)
-        load_parts(self._parts(), saved)
         for k, store in enumerate(self.xi):
             store[: self.kept] = saved[f"xi{k}"]
         for name in saved:
@@ -176,7 +177,8 @@ class Trace(SavedFields):
                 room = self.draws[name.removeprefix("draws/")] = np.empty((2 * self.per_chain, *saved[name].shape[1:]))
                 room[: self.kept] = saved[name]
 
-    def _parts(self) -> dict[str, Part]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         return {"averages": self.averages, "population": self.population}
 
 
@@ -191,7 +193,7 @@ def _population_parts(layout: Layout, state: State) -> list[tuple[bool, Array]]:
     for g, s in zip(layout.groups, state.groups, strict=True):
         if g.guide is not None:
             continue  # its coefficients only describe the items
-        beta = user_beta(g, s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)[g.coefficients]
+        beta = (g.design.to_user @ s.beta.reshape(s.beta.shape[0], -1)).reshape(s.beta.shape)[g.coefficients]
         parts += [(True, beta), (False, s.sigma[g.free[:, None], g.free][lower(g.free.size)])]
     D = layout.D
     if D > 1:
@@ -219,11 +221,6 @@ def population_names(layout: Layout, features: dict[str, tuple[str, ...]]) -> li
         names += [f"{name}: covariance[{dims[i]},{dims[j]}]" for i in range(D) for j in range(i + 1)]
     names += [f"{what} to the bank[{dims[dim]}]" for dim in layout.guided_dimensions for what in ("log A", "B")]
     return names
-
-
-def user_beta(g: GroupLayout, beta: Array) -> Array:
-    """Coefficients in the user's units from those of the standardised design."""
-    return g.design.to_user @ beta
 
 
 def governing(state: State) -> dict[str, Array]:

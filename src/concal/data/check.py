@@ -17,7 +17,7 @@ from concal.data.keys import doubt_keys
 from concal.data.lacking import known_part
 from concal.data.linkage import ItemIds, Linkage, linkage
 from concal.data.people import WHY_ITEMS, EarlierPersons
-from concal.data.period import GroupData, PeriodData
+from concal.data.period import Design, GroupData, PeriodData
 from concal.data.person_groups import groups_of
 from concal.data.read import Table, read_responses
 from concal.data.rows import Rows, index_rows
@@ -143,18 +143,13 @@ def check_period(
     # with items missing from the table, counts of shared items would blame the linkage for that
     plan = None if found.blamed else _plan(table, rows, parts, spec, period, earlier_items, found)
     found.stop_if_bad()
-    codings = {name: coding_of(states[name]["formula"], states[name]) for name in designs}
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
-    lacking = {name: tuple(states[name]["lacking"]) for name in designs}
-    data = _period_data(period, rows, table, kept, designs, codings, lacking, parts, spec, found, people)
+    data = _period_data(period, rows, table, kept, designs, parts, spec, found, people)
     found.stop_if_bad()
     doubt_keys(data, found)
     data = replace(data, warnings=tuple(found.warnings))
     tables = period_tables(data, rows, table, item_rest_correlations(data), wide=wide, omitted=answers.omitted)
     return CheckedPeriod(data, data.warnings, tables, states, plan, rows.returning)
-
-
-_Design = tuple[np.ndarray[Any, np.dtype[np.float64]], tuple[str, ...]]
 
 
 def _designs(
@@ -164,12 +159,12 @@ def _designs(
     spec: Spec,
     known: DesignStates,
     found: Findings,
-) -> tuple[dict[str, _Design], dict[str, dict[str, Any]]]:
+) -> tuple[dict[str, Design], dict[str, dict[str, Any]]]:
     """Design matrices of the kept items; what a state does not know is learned from all items of the group.
 
     A state also says which columns of the formula no kept item has: they and what they feed are not in it.
     """
-    designs: dict[str, _Design] = {}
+    designs: dict[str, Design] = {}
     states = {name: state for name, state in known.items() if spec.group(name) is not None}
     keep, whole = pl.Series(kept), pl.Series([_base(name) for name in table["group"]], dtype=pl.String)
     by_group = {_base(name): state for name, state in reversed(list(known.items()))}
@@ -188,9 +183,10 @@ def _designs(
         try:
             complete = table.filter(mine & (keep | _complete(table, formula.columns)))
             state = learn_design(formula, complete, name, known.get(name, by_group.get(base)), lacking=lacking)
-            designs[name] = apply_design(
+            X, features = apply_design(
                 formula, own, name, state, unseen_level=spec.data.unseen_level, warnings=found.warnings
             )
+            designs[name] = Design(X, features, coding_of(state["formula"], state), lacking)
             states[name] = state
         except ConcalError as error:
             found.caught(error)
@@ -247,9 +243,7 @@ def _period_data(
     rows: Rows,
     table: pl.DataFrame,
     kept: np.ndarray[Any, np.dtype[np.bool_]],
-    designs: Mapping[str, _Design],
-    codings: Mapping[str, str],
-    lacking: Mapping[str, tuple[str, ...]],
+    designs: Mapping[str, Design],
     parts: Strata,
     spec: Spec,
     found: Findings,
@@ -257,7 +251,7 @@ def _period_data(
 ) -> PeriodData:
     ids, groups = table["item_id"], table["group"]
     data: dict[str, GroupData] = {}
-    for name, (X, features) in designs.items():
+    for name, design in designs.items():
         mine = (groups == name).to_numpy() & kept
         local = np.cumsum(mine, dtype=np.int32) - 1
         own = mine[rows.item]
@@ -266,13 +260,13 @@ def _period_data(
             dimension=parts[name].dimension,
             model=parts[name].response_model,
             item_ids=tuple(ids.filter(pl.Series(mine)).to_list()),
-            features=features,
-            X=X,
+            features=design.features,
+            X=design.X,
             person=rows.person[own],
             item=local[rows.item[own]].astype(np.int32),
             score=rows.score[own],
-            coding=codings[name],
-            lacking=lacking[name],
+            coding=design.coding,
+            lacking=design.lacking,
         )
     answered_groups = {_base(name) for name in data}
     if absent := [name for name in spec.groups if name not in answered_groups]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
 
 import numpy as np
 import polars as pl
 
 from concal.data.findings import Findings, some
+from concal.data.period import Design
 from concal.data.rows import Rows
 from concal.errors import counted
 from concal.formula.design import doubt_rank
@@ -90,11 +90,7 @@ def _doubt_items(rows: Rows, table: pl.DataFrame, parts: Mapping[str, GroupSpec]
             )
 
 
-def doubt_populations(
-    designs: Mapping[str, tuple[np.ndarray[Any, np.dtype[np.float64]], Sequence[str]]],
-    parts: Mapping[str, GroupSpec],
-    found: Findings,
-) -> None:
+def doubt_populations(designs: Mapping[str, Design], parts: Mapping[str, GroupSpec], found: Findings) -> None:
     """Warn of columns that this period's items cannot tell apart, and of no more items than coefficients.
 
     Items of one group with different numbers of categories are judged together: they share the population of d and
@@ -104,12 +100,12 @@ def doubt_populations(
     for name in designs:
         whole.setdefault(split_stratum(name)[0], []).append(name)
     for group, members in whole.items():
-        X, features = np.concatenate([designs[name][0] for name in members]), designs[members[0]][1]
+        X, features = np.concatenate([designs[name].X for name in members]), designs[members[0]].features
         found.warnings += doubt_rank(X, features, group)
         if len(X) <= len(features):
             _doubt(f"group {group!r}: {counted(len(X), 'item')}", len(features), found)
         elif len(members) > 1:
-            _doubt_steps(group, {name: len(designs[name][0]) for name in members}, len(features), parts, found)
+            _doubt_steps(group, {name: len(designs[name].X) for name in members}, len(features), parts, found)
 
 
 def _doubt_steps(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,15 @@ class Guide:
 
     mean: npt.NDArray[np.float64]
     covariance: npt.NDArray[np.float64]
+
+
+class Design(NamedTuple):
+    """How the items of a group are described; see `GroupData`."""
+
+    X: npt.NDArray[np.float64]
+    features: tuple[str, ...]
+    coding: str
+    lacking: tuple[str, ...]
 
 
 @dataclass(frozen=True)

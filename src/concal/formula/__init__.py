@@ -16,36 +16,7 @@
 The intercept is always there. Names of columns are checked later, against the item table (`concal.formula.design`).
 """
 
-from concal.formula.nodes import (
-    Arithmetic,
-    Basis,
-    Category,
-    Column,
-    Factor,
-    Formula,
-    Negation,
-    Number,
-    Operation,
-    Term,
-    Transform,
-    factor_name,
-    parts_of,
-)
+from concal.formula.nodes import Formula, factor_name, parts_of
 from concal.formula.parse import parse_formula
 
-__all__ = [
-    "Arithmetic",
-    "Basis",
-    "Category",
-    "Column",
-    "Factor",
-    "Formula",
-    "Negation",
-    "Number",
-    "Operation",
-    "Term",
-    "Transform",
-    "factor_name",
-    "parse_formula",
-    "parts_of",
-]
+__all__ = ["Formula", "factor_name", "parse_formula", "parts_of"]

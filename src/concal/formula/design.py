@@ -12,9 +12,10 @@ import numpy as np
 import polars as pl
 
 from concal.errors import first_few
-from concal.formula import Factor, Formula, factor_name, parse_formula, parts_of
 from concal.formula.basis import Array, State
 from concal.formula.features import Features
+from concal.formula.nodes import Factor, Formula, factor_name, parts_of
+from concal.formula.parse import parse_formula
 
 
 def learn_design(

@@ -9,19 +9,6 @@ import numpy as np
 import polars as pl
 
 from concal.errors import DataError, counted, first_few
-from concal.formula import (
-    Arithmetic,
-    Basis,
-    Category,
-    Column,
-    Factor,
-    Formula,
-    Negation,
-    Number,
-    Operation,
-    Transform,
-    factor_name,
-)
 from concal.formula.basis import (
     Array,
     State,
@@ -33,6 +20,19 @@ from concal.formula.basis import (
     level_text,
     polynomial_basis,
     spline_basis,
+)
+from concal.formula.nodes import (
+    Arithmetic,
+    Basis,
+    Category,
+    Column,
+    Factor,
+    Formula,
+    Negation,
+    Number,
+    Operation,
+    Transform,
+    factor_name,
 )
 
 

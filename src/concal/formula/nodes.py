@@ -144,13 +144,4 @@ def parts_of(node: Factor | Arithmetic) -> Iterator[Factor]:
 
 def columns_of(node: Factor | Arithmetic) -> Iterator[str]:
     """Columns of the item table a part of a formula reads."""
-    match node:
-        case Column():
-            yield node.name
-        case Operation():
-            yield from columns_of(node.left)
-            yield from columns_of(node.right)
-        case Category():
-            yield node.column.name
-        case Negation() | Transform() | Basis():
-            yield from columns_of(node.of)
+    return (part.name for part in parts_of(node) if isinstance(part, Column))

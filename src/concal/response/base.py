@@ -147,13 +147,14 @@ class ResponseModel(ABC):
         Kernel parameters of an item are the row ``(a, d, *kernel_extras)``.
         """
 
-    @abstractmethod
     def extras_jacobian(self, xi: Array) -> Array:
-        """d(kernel coordinates psi)/d(extras), shape (..., q, q), at xi; identity where they are the same.
+        """d(kernel coordinates psi)/d(extras), shape (..., q, q), at xi; the identity unless a model says otherwise.
 
         `extra_terms` may differentiate with respect to convenient coordinates psi (say, thresholds); this maps those
         derivatives back to xi's extras: grad_extras = J' grad_psi, information = J' I_psi J.
         """
+        q = len(self.extras)
+        return np.broadcast_to(np.eye(q), (*xi.shape[:-1], q, q))
 
     def expected_score(self, theta: Array, xi: Array) -> Array:
         """E_j(theta) in [0, 1]: theta (...,) against xi (..., p), broadcasting."""

@@ -87,10 +87,6 @@ class Beta(ResponseModel):
         """See the row layout in `concal.response.beta_kernels`."""
         return precision_rows(xi[..., 2])
 
-    def extras_jacobian(self, xi: Array) -> Array:
-        """The kernels differentiate in log phi itself."""
-        return np.broadcast_to(np.eye(1), (*xi.shape[:-1], 1, 1))
-
     @property
     def natural_extras(self) -> tuple[str, ...]:
         """The precision."""

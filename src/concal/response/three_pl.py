@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from scipy import special
 
 from concal.response.arithmetic import Value, exp, load, log, maximum, minimum, store, where_less
-from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
+from concal.response.base import Array, PopulationPrior
+from concal.response.dichotomous import Dichotomous
 from concal.response.registry import register
 
 _SMALLEST_C = 1e-30  # below it a lower asymptote cannot be told from none, and float32 would underflow
@@ -68,7 +68,7 @@ def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
 
 @register(ThreePLTag, terms, extra_terms, curve, factored=True)
 @dataclass(frozen=True)
-class ThreePL(ResponseModel):
+class ThreePL(Dichotomous):
     """Right or wrong, scored 0/1, with a chance c of being right whatever the ability."""
 
     name: ClassVar[str] = "3pl"
@@ -77,16 +77,6 @@ class ThreePL(ResponseModel):
     def extras(self) -> tuple[str, ...]:
         """The lower asymptote on the logit scale."""
         return ("logit_c",)
-
-    @property
-    def max_score(self) -> float:
-        """One point."""
-        return 1.0
-
-    @property
-    def n_categories(self) -> int:
-        """Wrong and right."""
-        return 2
 
     @property
     def prior(self) -> PopulationPrior:
@@ -98,23 +88,11 @@ class ThreePL(ResponseModel):
         """See the contract."""
         return ThreePLTag()
 
-    def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
-        """Anything but 0 and 1."""
-        return not_a_category(score, 2)
-
-    def score_rule(self) -> str:
-        """For messages."""
-        return "0 or 1"
-
     def kernel_extras(self, xi: Array) -> Array:
         """The asymptote c, 1 - c, and their logarithms."""
         c = np.maximum(special.expit(xi[..., 2]), _SMALLEST_C)
         free = np.maximum(special.expit(-xi[..., 2]), _SMALLEST_C)
         return np.stack([c, free, np.log(c), np.log(free)], axis=-1)
-
-    def extras_jacobian(self, xi: Array) -> Array:
-        """The kernels differentiate in logit c itself."""
-        return np.broadcast_to(np.eye(1), (*xi.shape[:-1], 1, 1))
 
     @property
     def natural_extras(self) -> tuple[str, ...]:
@@ -132,7 +110,3 @@ class ThreePL(ResponseModel):
     def from_natural(self, natural: Mapping[str, Array]) -> Array:
         """Xi from a, d, c; c must lie strictly between 0 and 1."""
         return np.stack([natural["d"], np.log(natural["a"]), special.logit(natural["c"])], axis=-1)
-
-    def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
-        """One Bernoulli draw per response."""
-        return (rng.random(theta.shape[0]) < self.expected_score(theta, xi)).astype(np.float64)

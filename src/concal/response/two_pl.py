@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from concal.response.arithmetic import Value, exp, log, maximum, minimum, sigmoid, where_less
-from concal.response.base import Array, PopulationPrior, ResponseModel, not_a_category
+from concal.response.base import Array, PopulationPrior
+from concal.response.dichotomous import Dichotomous
 from concal.response.registry import register
 
 
@@ -40,7 +40,7 @@ def curve(tag: Any, eta: Value, par: Value) -> tuple[Value, Value]:
 
 @register(TwoPLTag, terms, extra_terms, curve, factored=True)
 @dataclass(frozen=True)
-class TwoPL(ResponseModel):
+class TwoPL(Dichotomous):
     """Right or wrong, scored 0/1."""
 
     name: ClassVar[str] = "2pl"
@@ -52,16 +52,6 @@ class TwoPL(ResponseModel):
         return ()
 
     @property
-    def max_score(self) -> float:
-        """One point."""
-        return 1.0
-
-    @property
-    def n_categories(self) -> int:
-        """Wrong and right."""
-        return 2
-
-    @property
     def prior(self) -> PopulationPrior:
         """Locations spread like abilities, discriminations around one."""
         return PopulationPrior(mean=(0.0, 0.0), sd=(1.0, 0.3))
@@ -71,22 +61,6 @@ class TwoPL(ResponseModel):
         """See the contract."""
         return TwoPLTag()
 
-    def bad_scores(self, score: Array) -> npt.NDArray[np.bool_]:
-        """Anything but 0 and 1."""
-        return not_a_category(score, 2)
-
-    def score_rule(self) -> str:
-        """For messages."""
-        return "0 or 1"
-
     def kernel_extras(self, xi: Array) -> Array:
         """None."""
         return np.empty((*xi.shape[:-1], 0))
-
-    def extras_jacobian(self, xi: Array) -> Array:
-        """Empty."""
-        return np.empty((*xi.shape[:-1], 0, 0))
-
-    def simulate(self, theta: Array, xi: Array, rng: np.random.Generator) -> Array:
-        """One Bernoulli draw per response."""
-        return (rng.random(theta.shape[0]) < self.expected_score(theta, xi)).astype(np.float64)

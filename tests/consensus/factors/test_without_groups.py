@@ -6,6 +6,7 @@ from numpy.polynomial.hermite_e import hermegauss
 
 from concal import metric
 from concal.calibration.fit.by_group import TABLE_BINS, group_evidence
+from concal.calibration.fit.cells import Responses
 from concal.calibration.fit.period_fit import _group_frame
 from concal.calibration.result import GroupDraws
 from concal.calibration.tables import BINS, ResponseTable, table_of_responses
@@ -80,7 +81,7 @@ def period(model, guide=None):
     for _ in range(8):
         Q, h, _ = linearise(model, kernel_tables(table), cubature(centre, covariance))
         centre, covariance = item_posterior(Q, h, *prior)
-    said = group_evidence(model, centre, item, score, mean, sd, who, 3)
+    said = group_evidence(model, centre, Responses(item, score, mean, sd), who, 3)
     data = GroupData("g", "x", model, IDS, ("1",), np.ones((3, 1)), who, item, score)
     nothing, zero = np.zeros((3, p, p)), np.zeros((3, p))
     beta = np.array(model.prior.mean)[None]

@@ -25,9 +25,10 @@ import numpy.typing as npt
 from scipy.stats import chi2
 
 from concal import metric
-from concal.calibration.fit.cells import FINE, by_item, make_cells
+from concal.calibration.fit.cells import FINE, Responses, make_cells
 from concal.calibration.fit.predict import predict_responses, total_gradient
 from concal.calibration.tables import BINS, ResponseTable, table_of_responses
+from concal.calibration.totals import total_of_runs
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -63,19 +64,17 @@ class GroupEvidence(NamedTuple):
     table: ResponseTable
 
 
-def group_evidence(
-    model: ResponseModel, xi: Array, item: Index, score: Array, mean: Array, sd: Array, group: Index, n_groups: int
-) -> GroupEvidence:
+def group_evidence(model: ResponseModel, xi: Array, answers: Responses, group: Index, n_groups: int) -> GroupEvidence:
     """Factors of all items of an item group.
 
     Parameters
     ----------
     xi : (items, p)
         Posterior means.
-    item, score, mean, sd, group : (responses,)
-        Item (ascending), score, ability without the response, and the examinee's group.
+    group : (responses,)
+        The examinee's group.
     """
-    responses = [_Responses(item[own], score[own], mean[own], sd[own]) for own in (group == g for g in range(n_groups))]
+    responses = [answers.some(group == g) for g in range(n_groups)]
     told = [_told(model, xi, some) for some in responses]
     far = np.any([_far(model, *found) for found in told], axis=0)
     at = [_own_place(model, xi, some, *found, far) for some, found in zip(responses, told, strict=True)]
@@ -86,16 +85,7 @@ def group_evidence(
     return GroupEvidence(Q, h, n, np.stack([found[0] for found in at], axis=1), _side_by_side(tables))
 
 
-class _Responses(NamedTuple):
-    """Of one group, in the order of items."""
-
-    item: Index
-    score: Array
-    mean: Array
-    sd: Array
-
-
-def _table(model: ResponseModel, n_items: int, some: _Responses) -> ResponseTable:
+def _table(model: ResponseModel, n_items: int, some: Responses) -> ResponseTable:
     """Of one group, (items, bins, ...)."""
     encoded = model.encode_score(some.score)
     return table_of_responses(model, n_items, some.item, encoded, some.mean, some.sd, TABLE_BINS)
@@ -114,7 +104,7 @@ def _far(model: ResponseModel, information: Array, gradient: Array) -> Flags:
 
 
 def _own_place(
-    model: ResponseModel, xi: Array, responses: _Responses, information: Array, gradient: Array, far: Flags
+    model: ResponseModel, xi: Array, responses: Responses, information: Array, gradient: Array, far: Flags
 ) -> tuple[Array, Array, Array]:
     """Step by step to where the group has the items that are `far`; the items there, information and gradient."""
     at, I, l, left = xi.copy(), information, gradient, np.flatnonzero(far)
@@ -126,11 +116,8 @@ def _own_place(
         if not left.size:
             break
         at[left] += np.clip(step, -longest, longest)
-        some = np.isin(responses.item, left)
-        own = _Responses(
-            np.searchsorted(left, responses.item[some]), responses.score[some], responses.mean[some], responses.sd[some]
-        )
-        I[left], l[left] = _told(model, at[left], own)
+        own = responses.some(np.isin(responses.item, left))
+        I[left], l[left] = _told(model, at[left], own._replace(item=np.searchsorted(left, own.item)))
     return at, I, l
 
 
@@ -148,13 +135,12 @@ def _step(model: ResponseModel, information: Array, gradient: Array, away: Array
     return np.asarray(np.linalg.solve(information + np.diag(precision), down[..., None])[..., 0])
 
 
-def _told(model: ResponseModel, xi: Array, responses: _Responses) -> tuple[Array, Array]:
+def _told(model: ResponseModel, xi: Array, responses: Responses) -> tuple[Array, Array]:
     """Information (items, p, p) and gradient (items, p) of the responses' likelihood in xi."""
-    item, score, mean, sd = responses
-    cells = make_cells(model, xi, item, mean, sd, BINS)
+    cells = make_cells(model, xi, responses, BINS)
     at = xi[cells.item]
     predicted = predict_responses(model, at, cells.theta, cells.sd)
-    gradient = total_gradient(model, score, cells.place, at, cells.theta, cells.sd, predicted)
+    gradient = total_gradient(model, responses.score, cells.place, at, cells.theta, cells.sd, predicted)
     weight, s = cells.n[:, None] * predicted.probability, predicted.gradient
-    information = by_item(np.einsum("ny,nyp,nyq->npq", weight, s, s, optimize=True), cells.item, xi.shape[0])
-    return information, by_item(gradient, cells.item, xi.shape[0])
+    information = total_of_runs(cells.item, np.einsum("ny,nyp,nyq->npq", weight, s, s, optimize=True), xi.shape[0])
+    return information, total_of_runs(cells.item, gradient, xi.shape[0])

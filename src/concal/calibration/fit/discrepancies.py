@@ -25,8 +25,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.fit.cells import Cells, by_item, total_in
+from concal.calibration.fit.cells import Cells
 from concal.calibration.fit.predict import Prediction, predict_responses, total_gradient
+from concal.calibration.totals import total_in, total_of_runs
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -70,21 +71,21 @@ def discrepancies(
     predicted = predict_responses(model, own, cells.theta, cells.sd)
     gradient = total_gradient(model, score, cells.place, own, cells.theta, cells.sd, predicted)
     terms, usual = _terms(predicted, cells, bins)
-    raw = by_item(_observed(predicted, cells, score / model.max_score, usual, bins), cells.item, n_items)
+    raw = total_of_runs(cells.item, _observed(predicted, cells, score / model.max_score, usual, bins), n_items)
     free = [k for k in range(xi.shape[1]) if k not in model.shared]  # a slope of the whole group imitates no item
     weight, s = cells.n[:, None] * predicted.probability, predicted.gradient[:, :, free]
     hh, hs, ss = (
-        by_item(np.einsum("ny,nyi,nyj->nij", weight, left, right, optimize=True), cells.item, n_items)
+        total_of_runs(cells.item, np.einsum("ny,nyi,nyj->nij", weight, left, right, optimize=True), n_items)
         for left, right in ((terms, terms), (terms, s), (s, s))
     )
     K = hs @ _pseudo_inverse(ss)
-    u = raw - np.einsum("jip,jp->ji", K, by_item(gradient[:, free], cells.item, n_items))
+    u = raw - np.einsum("jip,jp->ji", K, total_of_runs(cells.item, gradient[:, free], n_items))
     return Discrepancies(
         raw,
         u,
         np.diagonal(hh, axis1=1, axis2=2).copy(),
         hh - K @ np.swapaxes(hs, 1, 2),
-        by_item(np.stack([cells.n * predicted.variance, cells.n * usual], axis=1), cells.item, n_items),
+        total_of_runs(cells.item, np.stack([cells.n * predicted.variance, cells.n * usual], axis=1), n_items),
         terms - np.einsum("nip,nyp->nyi", K[cells.item], s),
         Trend(*np.zeros((3, n_items))) if model.shared else _trend(predicted, cells, score / model.max_score, n_items),
     ), predicted

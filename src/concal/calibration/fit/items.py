@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.fit.cells import Cells, make_cells, total_in
+from concal.calibration.fit.cells import Cells, Responses, make_cells
 from concal.calibration.fit.discrepancies import Discrepancies, discrepancies, residuals
 from concal.calibration.fit.predict import Prediction
 from concal.calibration.fit.pvalues import cauchy_score, from_cauchy, lower_tail, of_positive, of_skewed
 from concal.calibration.tables import BINS
+from concal.calibration.totals import total_in
 from concal.response import ResponseModel
 
 Array = npt.NDArray[np.float64]
@@ -68,15 +69,7 @@ class ItemFit(NamedTuple):
 
 
 def item_fit(
-    model: ResponseModel,
-    xi: Array,
-    item: Index,
-    score: Array,
-    mean: Array,
-    sd: Array,
-    bins: int = BINS,
-    *,
-    draw: Array | None = None,
+    model: ResponseModel, xi: Array, responses: Responses, bins: int = BINS, *, draw: Array | None = None
 ) -> tuple[ItemFit, Array]:
     """Fit of all items of a group, and the standardised residual of every response.
 
@@ -84,25 +77,23 @@ def item_fit(
     ----------
     xi : (items, p)
         Posterior means.
-    item, score, mean, sd : (responses,)
-        Item (ascending) and score of every response, mean and SD of the ability without it.
     draw : (items, p), optional
         Of the posterior, for the p-values; without it the items are taken as known.
     """
     n_items = xi.shape[0]
-    start = np.searchsorted(item, np.arange(n_items + 1))
+    start = np.searchsorted(responses.item, np.arange(n_items + 1))
     found, left = [], [np.zeros(0)]
     for lo in range(0, n_items, BLOCK):
         hi = min(lo + BLOCK, n_items)
-        some = slice(int(start[lo]), int(start[hi]))
-        cells = make_cells(model, xi[lo:hi], item[some] - lo, mean[some], sd[some], bins)
-        sums, predicted = discrepancies(model, xi[lo:hi], score[some], cells, bins)
+        own = responses.some(slice(int(start[lo]), int(start[hi])))
+        cells = make_cells(model, xi[lo:hi], own._replace(item=own.item - lo), bins)
+        sums, predicted = discrepancies(model, xi[lo:hi], own.score, cells, bins)
         drawn = (sums, predicted)
         if draw is not None:
-            drawn = discrepancies(model, draw[lo:hi], score[some], cells, bins)
+            drawn = discrepancies(model, draw[lo:hi], own.score, cells, bins)
         p = _p_values(cells, *drawn, bins)
-        found.append(_statistics(cells, predicted, sums, p, score[some] / model.max_score, bins))
-        left.append(residuals(model, cells, predicted, score[some], mean[some]))
+        found.append(_statistics(cells, predicted, sums, p, own.score / model.max_score, bins))
+        left.append(residuals(model, cells, predicted, own.score, own.mean))
     return ItemFit(*(np.concatenate(column) for column in zip(*found, strict=True))), np.concatenate(left)
 
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal.calibration.fit.by_group import GroupEvidence, group_evidence
+from concal.calibration.fit.cells import Responses
 from concal.calibration.fit.dependence import Residuals, dependent_pairs
 from concal.calibration.fit.items import ItemFit, item_fit
 from concal.calibration.layout import GroupLayout, Layout
@@ -77,14 +78,14 @@ def fit_period(
         group = data.groups[g.name]
         item = np.repeat(np.arange(g.n_items), np.diff(g.item_start))
         mean, sd = (values.astype(np.float64) for values in told[g.name])
-        score = group.score[np.lexsort((group.person, group.item))]
+        answers = Responses(item, group.score[np.lexsort((group.person, group.item))], mean, sd)
         drawn = None if draw is None else draw[g.name]
-        found, z = item_fit(g.model, xi[g.name], item, score, mean, sd, draw=drawn)
-        items.append(_item_frame(group, found, _mean_scores(g, score)))
+        found, z = item_fit(g.model, xi[g.name], answers, draw=drawn)
+        items.append(_item_frame(group, found, _mean_scores(g, answers)))
         bins.append(_bin_frame(group, found))
         if len(layout.populations) > 1:
             who = layout.population[g.item_person].astype(np.intp)
-            said = group_evidence(g.model, xi[g.name], item, score, mean, sd, who, len(layout.populations))
+            said = group_evidence(g.model, xi[g.name], answers, who, len(layout.populations))
             groups.append(_group_frame(group, said, layout.populations))
         v = np.maximum(theta_sd[g.item_person, g.dim] ** 2, np.finfo(np.float64).tiny)
         known = ids.setdefault(g.dim, [])
@@ -103,10 +104,9 @@ def fit_period(
     return PeriodFit(pl.concat(items), pl.concat(bins), both, tested, by_group)
 
 
-def _mean_scores(g: GroupLayout, score: Array) -> Array:
-    item = np.repeat(np.arange(g.n_items), np.diff(g.item_start))
+def _mean_scores(g: GroupLayout, answers: Responses) -> Array:
     with np.errstate(invalid="ignore"):
-        return np.bincount(item, score, g.n_items) / np.diff(g.item_start) / g.model.max_score
+        return np.bincount(answers.item, answers.score, g.n_items) / np.diff(g.item_start) / g.model.max_score
 
 
 def _item_frame(group: GroupData, found: ItemFit, mean_score: Array) -> pl.DataFrame:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from concal.calibration.kernels.rows import widen_row
+from concal.calibration.kernels.rows import solve_back, widen_row
 from concal.compiler import (
     LANES,
     inlined,
@@ -43,13 +43,8 @@ def carry(
                 s = s + row(chol, (b, a)) * (widen_row(x, i, b) - row(centre, (b,)))
             put(place, (a,), s)
         new_half_log_det = _standardise(n, information, pull, i, new.precision, m, new.mean, u, chol, centre)
-        for back in range(n):  # x = centre + K^-T z
-            a = n - 1 - back
-            s = row(place, (a,))
-            for b in range(a + 1, n):
-                s = s - row(chol, (b, a)) * row(place, (b,))
-            put(place, (a,), s / row(chol, (a, a)))
-        for a in range(n):
+        solve_back(n, chol, place)
+        for a in range(n):  # x = centre + K^-T z
             put(moved, (k, a), row(centre, (a,)) + row(place, (a,)))
         prior = splat64(0.0)
         for a in range(n):
@@ -88,10 +83,5 @@ def _standardise(
         for c in range(a):
             s = s - row(chol, (a, c)) * row(centre, (c,))
         put(centre, (a,), s / row(chol, (a, a)))
-    for back in range(n):
-        a = n - 1 - back
-        s = row(centre, (a,))
-        for c in range(a + 1, n):
-            s = s - row(chol, (c, a)) * row(centre, (c,))
-        put(centre, (a,), s / row(chol, (a, a)))
+    solve_back(n, chol, centre)
     return widen(half_log_det)

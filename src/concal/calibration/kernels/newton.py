@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from concal.calibration.kernels.rows import widen_row
+from concal.calibration.kernels.rows import solve_back, widen_row
 from concal.compiler import (
     LANES,
     inlined,
@@ -112,12 +112,7 @@ def _aim(n: int, acc: Any, k: int, prior: Any, i: int, delta: Any, chol: Any, st
         s = s / row(chol, (u, u))
         put(step, (u,), s)
         decrement = decrement + s * s
-    for back in range(n):
-        u = n - 1 - back
-        s = row(step, (u,))
-        for m in range(u + 1, n):
-            s = s - row(chol, (m, u)) * row(step, (m,))
-        put(step, (u,), s / row(chol, (u, u)))
+    solve_back(n, chol, step)
     scale = lane_min(MAX_NEWTON_STEP / lane_sqrt(lane_max(decrement, 1e-12)), 1.0)
     return density, widen(half_log_det), scale
 
@@ -173,12 +168,7 @@ def propose(
         for m in range(n):
             z = row(noise, (m,))
             length = length + z * z
-        for back in range(n):  # L' v = z
-            m = n - 1 - back
-            s = row(noise, (m,))
-            for l in range(m + 1, n):
-                s = s - row(chol, (l, m)) * row(noise, (l,))
-            put(noise, (m,), s / row(chol, (m, m)))
+        solve_back(n, chol, noise)
         for m in range(n):
             v = newton * scale * row(step, (m,)) + spread * row(noise, (m,))
             put(delta, (m,), v)

@@ -85,14 +85,7 @@ def item_pass(
             ll = ll + widen(l8 + arithmetic.log(f8))
             g, ge = g + widen(g8), ge + widen(ge8)
             w, we, wee = w + widen(w8), we + widen(we8), wee + widen(wee8)
-        a64 = widen(a)
-        k = j - lo
-        put(acc, (k, 0), ll)
-        put(acc, (k, 1), -a64 * g)  # d eta / d d = -a
-        put(acc, (k, 2), ge)  # d eta / d log a = eta
-        put(acc, (k, 3), a64 * a64 * w)
-        put(acc, (k, 4), -a64 * we)
-        put(acc, (k, 5), wee)
+        put_head(2, widen(a), ll, g, ge, w, we, wee, acc, j - lo)
 
 
 @kernel
@@ -147,11 +140,22 @@ def item_pass_extras(
             w, we, wee = w + widen(w8), we + widen(we8), wee + widen(wee8)
             for m in range(n_out + q):
                 put(total, (m,), row(total, (m,)) + widen(row(block_sum, (m,))))
-        _item_chain_rule(q, n_out, widen(a), ll, g, ge, w, we, wee, total, jacobian, mapped, acc, j - lo)
+        put_item(q, n_out, widen(a), ll, g, ge, w, we, wee, total, jacobian, mapped, acc, j - lo)
 
 
 @inlined
-def _item_chain_rule(
+def put_head(n: int, a: Any, ll: Any, g: Any, ge: Any, w: Any, we: Any, wee: Any, acc: Any, k: int) -> None:
+    """From sums in eta to an accumulator in (d, log a), the first of n coordinates."""
+    put(acc, (k, 0), ll)
+    put(acc, (k, 1), -a * g)  # d eta / d d = -a
+    put(acc, (k, 2), ge)  # d eta / d log a = eta
+    put(acc, (k, 1 + n), a * a * w)
+    put(acc, (k, 2 + n), -a * we)
+    put(acc, (k, 3 + n), wee)
+
+
+@inlined
+def put_item(
     q: int,
     n_out: int,
     a: Any,
@@ -168,14 +172,8 @@ def _item_chain_rule(
     k: int,
 ) -> None:
     """From sums in (eta, psi) to the accumulator in xi: J' g, slopes v' J, J' W J."""
-    n = q + 2
-    put(acc, (k, 0), ll)
-    put(acc, (k, 1), -a * g)
-    put(acc, (k, 2), ge)
-    base = 1 + n
-    put(acc, (k, base), a * a * w)
-    put(acc, (k, base + 1), -a * we)
-    put(acc, (k, base + 2), wee)
+    put_head(q + 2, a, ll, g, ge, w, we, wee, acc, k)
+    base = q + 3
     for u in range(q):
         gradient, cross_d, cross_a = splat64(0.0), splat64(0.0), splat64(0.0)
         for v in range(q):

@@ -21,6 +21,17 @@ def widen_row(array: Any, i: int, m: int) -> Any:
     return as_double(row(array, (i, m)))
 
 
+@inlined
+def solve_back(n: int, chol: Any, x: Any) -> None:
+    """x -> K'^-1 x, in place, with a lower Cholesky factor K (n, n, LANES) and x (n, LANES)."""
+    for back in range(n):
+        u = n - 1 - back
+        s = row(x, (u,))
+        for m in range(u + 1, n):
+            s = s - row(chol, (m, u)) * row(x, (m,))
+        put(x, (u,), s / row(chol, (u, u)))
+
+
 @kernel
 def ability_sums(theta: Any, pop: Any, sums: Any, lo: int, hi: int) -> None:
     """Add [theta (D), theta theta' (D(D+1)/2)] of examinees lo..hi to `sums` (populations, rows, LANES) float64."""

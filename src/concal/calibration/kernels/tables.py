@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from concal.calibration.kernels.passes import _item_chain_rule
+from concal.calibration.kernels.passes import put_head, put_item
 from concal.compiler import (
     LANES,
     aims,
@@ -42,8 +42,6 @@ from concal.compiler import (
 from concal.response import arithmetic
 
 ROOT_3 = 1.7320508075688772
-
-
 OUTER, MIDDLE = 1.0 / 6.0, 2.0 / 3.0  # Gauss-Hermite weights of the nodes -sqrt(3), 0, sqrt(3)
 
 
@@ -104,13 +102,7 @@ def table_pass(
                     w = w + many * widen(w0 + w1 + w2)
                     we = we + many * widen(w0 * eta0 + w1 * eta1 + w2 * eta2)
                     wee = wee + many * widen(w0 * eta0 * eta0 + w1 * eta1 * eta1 + w2 * eta2 * eta2)
-        a64, k = widen(a), j - lo
-        put(acc, (k, 0), ll)
-        put(acc, (k, 1), -a64 * g)
-        put(acc, (k, 2), ge)
-        put(acc, (k, 3), a64 * a64 * w)
-        put(acc, (k, 4), -a64 * we)
-        put(acc, (k, 5), wee)
+        put_head(2, widen(a), ll, g, ge, w, we, wee, acc, j - lo)
 
 
 @kernel
@@ -159,7 +151,7 @@ def table_pass_extras(
                         mixed = p0 * eta0 * row(out0, (u,)) + p1 * eta1 * row(out1, (u,))
                         mixed = mixed + p2 * eta2 * row(out2, (u,))
                         put(total, (n_out + m,), row(total, (n_out + m,)) + many * widen(mixed))
-        _item_chain_rule(q, n_out, widen(a), ll, g, ge, w, we, wee, total, jacobian, mapped, acc, j - lo)
+        put_item(q, n_out, widen(a), ll, g, ge, w, we, wee, total, jacobian, mapped, acc, j - lo)
 
 
 @kernel

@@ -8,19 +8,19 @@ beta moves with its items, after its Gibbs step, as Sigma does; what hears the r
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration import kernels
 from concal.calibration.family import HEAD
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
 from concal.calibration.matrices import inverse
-from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch
+from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch, accepted, carry_items
 from concal.calibration.moves.units import UnitSteps
-from concal.calibration.saving import Part, Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saved, Saving
 from concal.calibration.state import GroupState, State, pin
 
 Array = npt.NDArray[np.float64]
@@ -44,7 +44,7 @@ class BetaProposal(NamedTuple):
     log_ratio: Array
 
 
-class BetaMove:
+class BetaMove(Saving):
     """Moves beta of those coordinates that hear little of the responses, group by group.
 
     Coordinates are chosen in warm-up, whenever the reference is learned, and then stay. Strata share the beta of their
@@ -71,7 +71,7 @@ class BetaMove:
             times = SMALL_GROUP_MOVES if g.n_items < SMALL else 1
             for _ in range(times if reference.ready and self.which[k].any() else 0):
                 new = self.propose(k, state, steps, sketches[k], tau, rng)
-                yes = np.log(rng.random(LANES)) < np.where(np.isfinite(new.log_ratio), new.log_ratio, -np.inf)
+                yes = accepted(new.log_ratio, rng)
                 self._accept(k, new, yes, state, steps)
                 if adapting:
                     reference.adapt(yes)
@@ -102,27 +102,12 @@ class BetaMove:
         drawn, ratio = self.references[k].propose(old, rng)
         beta = s.beta.copy()
         beta[which] = drawn.T
-        mean = (g.design.X @ beta.reshape(beta.shape[0], -1)).reshape(s.xi.shape)
-        under = [steps.prior_under(k, inverse(s.sigma), centre) for centre in (s.mean, mean)]
-        xi, ll = np.empty_like(s.xi), np.empty((g.n_items, LANES))
-
-        def carry(chunk: tuple[int, int]) -> Array:
-            lo, hi = chunk
-            change = np.empty((hi - lo, LANES))
-            kernels.carry(g.p, s.xi, sketch.information, sketch.pull, *under, xi[lo:hi], change, lo, hi)
-            return np.asarray(change.sum(axis=0))
-
-        def compare(chunk: tuple[int, int]) -> Array:
-            lo, hi = chunk
-            steps.likelihood.log_likelihood(state, k, xi, par, ll[lo:hi], lo, hi)
-            return np.asarray((ll[lo:hi] - steps.item_ll[k][lo:hi]).sum(axis=0))
-
-        places = steps.workers.map(carry, g.item_chunks)
-        par = steps.parameters({k: xi})[k]
-        likelihoods = steps.workers.map(compare, g.item_chunks)
-        prior = g.beta_prior(tau)
+        mean, precision = g.predicted(beta), inverse(s.sigma)
+        under = steps.prior_under(k, precision, s.mean), steps.prior_under(k, precision, mean)
+        carried, prior = carry_items(state, steps, {k: sketch}, {k: under})[k], g.beta_prior(tau)
         ratio = ratio + prior.log_density(beta) - prior.log_density(s.beta)
-        return BetaProposal(beta, mean, xi, ll, ratio + np.sum(places, axis=0) + np.sum(likelihoods, axis=0))
+        ratio = ratio + np.sum(carried.places, axis=0) + np.sum(carried.likelihoods, axis=0)
+        return BetaProposal(beta, mean, carried.xi, carried.ll, ratio)
 
     def _accept(self, k: int, new: BetaProposal, yes: npt.NDArray[np.bool_], state: State, steps: UnitSteps) -> None:
         s = state.groups[k]
@@ -134,14 +119,15 @@ class BetaMove:
 
     def save(self) -> Saved:
         """See `concal.calibration.saving.Part`."""
-        return save_parts(self._parts()) | {f"which{k}": which for k, which in enumerate(self.which)}
+        return super().save() | {f"which{k}": which for k, which in enumerate(self.which)}
 
     def load(self, saved: Saved) -> None:
         """See `concal.calibration.saving.Part`."""
-        load_parts(self._parts(), saved)
+        super().load(saved)
         self.which = [saved[f"which{k}"] for k in range(len(self.which))]
 
-    def _parts(self) -> dict[str, Part]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         return {f"reference{k}": r for k, r in enumerate(self.references)}
 
 

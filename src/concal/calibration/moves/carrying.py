@@ -16,12 +16,17 @@ adapts in warm-up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
+from concal.calibration import kernels
 from concal.calibration.kernels import LANES
 from concal.calibration.matrices import lower
-from concal.calibration.saving import Saved, SavedFields
+from concal.calibration.moves.units import UnitSteps
+from concal.calibration.saving import Saved, Saving
 
 Array = npt.NDArray[np.float64]
 TARGET_ACCEPTANCE = 0.35
@@ -30,7 +35,7 @@ TAIL_DF = 4.0
 SMALL = 300  # units: few say least about what governs them, and carrying them costs next to nothing
 
 
-class Reference(SavedFields):
+class Reference(Saving):
     """The Student-t reference t(m, S) of phi and the step epsilon, learned in warm-up and then frozen."""
 
     saved_fields = ("mean", "factor", "inverse", "epsilon", "ready", "trials")
@@ -86,7 +91,7 @@ class Reference(SavedFields):
         self.epsilon = float(np.clip(self.epsilon * np.exp(rate * (yes.mean() - TARGET_ACCEPTANCE)), 0.02, 1.0))
 
 
-class Sketch(SavedFields):
+class Sketch(Saving):
     """Gaussian sketch of every unit's likelihood: information (units, n(n+1)/2) and pull h = Q m (units, n)."""
 
     saved_fields = ("information", "pull", "total", "count")
@@ -118,3 +123,52 @@ class Sketch(SavedFields):
     def forget(self) -> None:
         """Start a new mean."""
         self.total[:], self.count = 0.0, 0
+
+
+class Carried(NamedTuple):
+    """A group's items where they were taken along to, their log-likelihoods there and, chunk by chunk (LANES,), what
+    they bring to the Metropolis ratio: log prior ratios with log Jacobians (`places`), and `likelihoods`.
+    """
+
+    xi: Array
+    ll: Array
+    places: list[Array]
+    likelihoods: list[Array]
+
+
+def carry_items(
+    state: Any,
+    steps: UnitSteps,
+    sketches: Sequence[Sketch] | Mapping[int, Sketch],
+    under: Mapping[int, tuple[kernels.Priors, kernels.Priors]],
+) -> dict[int, Carried]:
+    """Items of the groups `under` names, from the first of their priors to the second, side by side on the threads."""
+    groups, tasks = steps.layout.groups, [(k, chunk) for k in under for chunk in steps.layout.groups[k].item_chunks]
+    xi = {k: np.empty_like(state.groups[k].xi) for k in under}
+    ll = {k: np.empty((groups[k].n_items, LANES)) for k in under}
+
+    def carry(task: tuple[int, tuple[int, int]]) -> Array:
+        k, (lo, hi) = task
+        change, sketch = np.empty((hi - lo, LANES)), sketches[k]
+        old = state.groups[k].xi
+        kernels.carry(groups[k].p, old, sketch.information, sketch.pull, *under[k], xi[k][lo:hi], change, lo, hi)
+        return np.asarray(change.sum(axis=0))
+
+    def compare(task: tuple[int, tuple[int, int]]) -> Array:
+        k, (lo, hi) = task
+        steps.likelihood.log_likelihood(state, k, xi[k], par[k], ll[k][lo:hi], lo, hi)
+        return np.asarray((ll[k][lo:hi] - steps.item_ll[k][lo:hi]).sum(axis=0))
+
+    places = steps.workers.map(carry, tasks)
+    par = steps.parameters(xi)
+    likelihoods = steps.workers.map(compare, tasks)
+    found = {k: Carried(xi[k], ll[k], [], []) for k in under}
+    for (k, _), place, likelihood in zip(tasks, places, likelihoods, strict=True):
+        found[k].places.append(place)
+        found[k].likelihoods.append(likelihood)
+    return found
+
+
+def accepted(log_ratio: Array, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+    """Metropolis decision in every lane; a ratio that is not finite is refused."""
+    return np.asarray(np.log(rng.random(LANES)) < np.where(np.isfinite(log_ratio), log_ratio, -np.inf))

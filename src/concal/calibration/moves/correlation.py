@@ -2,6 +2,7 @@ r"""Moves of R, the correlation of abilities: given them, and with all examinees
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -11,10 +12,10 @@ from concal.calibration import kernels
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import Layout
 from concal.calibration.matrices import by_lane, inverse, lanes_last
-from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch
+from concal.calibration.moves.carrying import LEARN_EVERY, Reference, Sketch, accepted
 from concal.calibration.moves.units import UnitSteps
 from concal.calibration.priors import correlation_of_z
-from concal.calibration.saving import Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
 from concal.calibration.state import State
 
 Array = npt.NDArray[np.float64]
@@ -35,7 +36,7 @@ class Proposal:
     log_ratio: Array = field(default_factory=lambda: np.full(LANES, -np.inf))
 
 
-class CorrelationMove:
+class CorrelationMove(Saving):
     """Moves the correlation of abilities with all examinees (single-population fits with several dimensions)."""
 
     def __init__(self, layout: Layout) -> None:
@@ -106,7 +107,7 @@ class CorrelationMove:
         return new
 
     def _decide(self, state: State, steps: UnitSteps, new: Proposal, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
-        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(new.log_ratio), new.log_ratio, -np.inf)
+        yes = accepted(new.log_ratio, rng)
         flags = yes.astype(np.float64)[None]
         steps.workers.map(
             lambda chunk: kernels.take_lanes(state.theta, new.theta, flags, *chunk), self.layout.person_chunks
@@ -119,13 +120,9 @@ class CorrelationMove:
         pop = self.layout.population
         return kernels.Priors(inverse(R)[None], pop, state.mu, pop)
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        return save_parts({"reference": self.reference, "sketch": self.sketch})
-
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        load_parts({"reference": self.reference, "sketch": self.sketch}, saved)
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
+        return {"reference": self.reference, "sketch": self.sketch}
 
 
 def z_from_correlation(R: Array) -> Array:

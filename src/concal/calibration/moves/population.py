@@ -27,10 +27,10 @@ def draw_beta(g: GroupLayout, s: GroupState, tau: float, rng: np.random.Generato
     In units of the prior SDs the precision Sigma^-1 (x) X'X + I falls apart in the eigenbases of X'X and Sigma^-1, so
     200 features cost what two cost.
     """
-    free, sigma = g.free, by_lane(s.sigma[g.free[:, None], g.free])
+    free, sigma = g.free, own_block(g, s.sigma)
     s.beta_mean, s.beta = s.beta.copy(), s.beta.copy()  # what is the group's, `concal.calibration.moves.shared` moves
     s.beta_mean[:, free], s.beta[:, free] = regress(g.design, s.xi[:, free], sigma, g.beta_prior(tau)[free], rng)
-    s.mean = (g.design.X @ s.beta.reshape(s.beta.shape[0], -1)).reshape(s.xi.shape)
+    s.mean = g.predicted(s.beta)
 
 
 def regress(
@@ -66,6 +66,11 @@ def sigma_given_items(g: GroupLayout, s: GroupState) -> tuple[float, Array]:
     residual = by_lane((s.xi - s.mean)[:, g.free])
     df, rates = sigma_given_mixing(s.sd_mixing[g.free].T)
     return df + g.n_items, np.swapaxes(residual, 1, 2) @ residual + rates
+
+
+def own_block(g: GroupLayout, sigma: Array) -> Array:
+    """The part of Sigma (p, p, LANES), or of its inverse, that speaks of the items' own coordinates, lane by lane."""
+    return by_lane(sigma[g.free[:, None], g.free])
 
 
 def among(g: GroupLayout, block: Array) -> Array:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from concal.calibration.kernels import LANES
 from concal.calibration.matrices import lower
 from concal.calibration.moves.carrying import TARGET_ACCEPTANCE
-from concal.calibration.saving import SavedFields
+from concal.calibration.saving import Saving
 
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.intp]
@@ -24,7 +24,7 @@ START, SHORTEST, LONGEST = 0.5, 0.05, 3.0
 """Of a step's SD: a spread known to a few percent, and one that may be anything below e^3 times its bound."""
 
 
-class Scaling(SavedFields):
+class Scaling(Saving):
     """Steps along single spreads, their lengths learned in warm-up; wide ones are moved more often.
 
     `rows` are the places of each row in the packed coordinates, its diagonal last.

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.calibration.kernels import LANES
+from concal.calibration.moves.carrying import accepted
 from concal.calibration.moves.climb import LONGEST, draw_around, log_around
 from concal.calibration.moves.units import UnitSteps, accumulators
 from concal.calibration.priors import BetaPrior
@@ -50,8 +51,7 @@ def _move(
     old = place_at(steps, state, members, c, state.groups[members[0]].beta[0, c].copy(), prior)
     noise = draw_around(1, rng)[0]
     new = place_at(steps, state, members, c, _newton(old) + noise / np.sqrt(old.information), prior)
-    ratio = log_ratio(old, new, prior)
-    yes = np.log(rng.random(LANES)) < np.where(np.isfinite(ratio), ratio, -np.inf)
+    yes = accepted(log_ratio(old, new, prior), rng)
     for i, k in enumerate(members):
         s = state.groups[k]
         s.beta[0, c] = s.beta_mean[0, c] = np.where(yes, new.value, old.value)

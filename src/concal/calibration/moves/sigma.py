@@ -14,22 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration import kernels, priors
+from concal.calibration import priors
 from concal.calibration.family import Family
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout, Layout
-from concal.calibration.matrices import by_lane, inverse, lower
-from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch
-from concal.calibration.moves.population import among
+from concal.calibration.matrices import inverse, lower
+from concal.calibration.moves.carrying import LEARN_EVERY, SMALL, Reference, Sketch, accepted, carry_items
+from concal.calibration.moves.population import among, own_block
 from concal.calibration.moves.scaling import Scaling, packed_rows
 from concal.calibration.moves.strata import draw_mixing, mixing_rates
 from concal.calibration.moves.units import UnitSteps, accumulators
-from concal.calibration.saving import Part, Saved, load_parts, save_parts
+from concal.calibration.saving import Part, Saving
 from concal.calibration.state import GroupState, State, pin
 
 Array = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ class Proposer(Protocol):
         """Learn from what was accepted."""
 
 
-class SigmaMove:
+class SigmaMove(Saving):
     """Moves Sigma of every group with its items; what it learned in warm-up is part of it.
 
     Strata of a group share the head of their Sigma, and a reference: they move together. Families are told by the group
@@ -117,44 +117,25 @@ class SigmaMove:
         self, moving: Mapping[int, Proposer], state: State, steps: UnitSteps, rng: np.random.Generator
     ) -> dict[int, FamilyProposal]:
         """New Sigmas for each of the families `moving`, their items carried along side by side on the threads."""
-        groups, states = self.layout.groups, state.groups
-        found = {
-            k: FamilyProposal(f, [states[m] for m in f.members], proposer, rng)
-            for k, f, proposer in ((k, self.families[k], proposer) for k, proposer in moving.items())
-        }
-        proposals = {m: new for k in moving for m, new in zip(self.families[k].members, found[k].groups, strict=True)}
-        tasks = [(k, chunk) for k in proposals for chunk in groups[k].item_chunks]
+        states, families = state.groups, {k: self.families[k] for k in moving}
+        drawn = {k: propose_sigmas(f, [states[m] for m in f.members], moving[k], rng) for k, f in families.items()}
+        sigma = {m: new for k, f in families.items() for m, new in zip(f.members, drawn[k][0], strict=True)}
         under = {
-            k: [steps.prior_under(k, P, states[k].mean) for P in (new.old_precision, new.precision)]
-            for k, new in proposals.items()
+            m: (steps.prior_under(m, inverse(s.sigma), s.mean), steps.prior_under(m, inverse(new), s.mean))
+            for m, new, s in ((m, new, states[m]) for m, new in sigma.items())
         }
-
-        def carry(task: tuple[int, tuple[int, int]]) -> Array:
-            k, (lo, hi) = task
-            g, s, new, sketch = groups[k], states[k], proposals[k], self.sketches[k]
-            change = np.empty((hi - lo, LANES))
-            kernels.carry(g.p, s.xi, sketch.information, sketch.pull, *under[k], new.xi[lo:hi], change, lo, hi)
-            return change.sum(axis=0)
-
-        def compare(task: tuple[int, tuple[int, int]]) -> Array:
-            k, (lo, hi) = task
-            new = proposals[k]
-            steps.likelihood.log_likelihood(state, k, new.xi, par[k], new.ll[lo:hi], lo, hi)
-            return (new.ll[lo:hi] - steps.item_ll[k][lo:hi]).sum(axis=0)
-
-        places = steps.workers.map(carry, tasks)
-        par = steps.parameters({k: new.xi for k, new in proposals.items()})
-        likelihoods = steps.workers.map(compare, tasks)
-        for k, whole in found.items():
-            own = self.families[k].members
-            mine = [place + ll for (at, _), place, ll in zip(tasks, places, likelihoods, strict=True) if at in own]
-            whole.log_ratio = whole.log_ratio + np.sum(mine, axis=0)
+        carried, found = carry_items(state, steps, self.sketches, under), {}
+        for k, f in families.items():
+            own = [carried[m] for m in f.members]
+            parts = [place + ll for items in own for place, ll in zip(items.places, items.likelihoods, strict=True)]
+            proposals = [SigmaProposal(sigma[m], carried[m].xi, carried[m].ll) for m in f.members]
+            found[k] = FamilyProposal(proposals, drawn[k][1] + np.sum(parts, axis=0))
         return found
 
     def _decide(
         self, k: int, new: FamilyProposal, state: State, steps: UnitSteps, rng: np.random.Generator
     ) -> npt.NDArray[np.bool_]:
-        yes = np.log(rng.random(LANES)) < np.where(np.isfinite(new.log_ratio), new.log_ratio, -np.inf)
+        yes = accepted(new.log_ratio, rng)
         for m, own in zip(self.families[k].members, new.groups, strict=True):
             s = state.groups[m]
             s.xi, s.sigma = np.where(yes, own.xi, s.xi), np.where(yes, own.sigma, s.sigma)
@@ -162,51 +143,46 @@ class SigmaMove:
             steps.item_ll[m] = np.where(yes, own.ll, steps.item_ll[m])
         return yes
 
-    def save(self) -> Saved:
-        """See `concal.calibration.saving.Part`."""
-        return save_parts(self._parts())
-
-    def load(self, saved: Saved) -> None:
-        """See `concal.calibration.saving.Part`."""
-        load_parts(self._parts(), saved)
-
-    def _parts(self) -> dict[str, Part]:
+    def parts(self) -> Mapping[str, Part]:
+        """See `concal.calibration.saving.Saving`."""
         references: dict[str, Part] = {f"reference{k}": r for k, r in self.references.items()}
         scalings: dict[str, Part] = {f"scaling{k}": s for k, s in self.scalings.items()}
         return references | scalings | {f"sketch{k}": s for k, s in enumerate(self.sketches)}
 
 
-class SigmaProposal:
-    """A proposed Sigma of one group for every lane, with room for its items."""
+class SigmaProposal(NamedTuple):
+    """A proposed Sigma of one group for every lane, its items carried along and their log-likelihoods."""
 
-    def __init__(self, g: GroupLayout, s: GroupState, phi: Array) -> None:
-        self.sigma = among(g, unpack(phi))
-        self.old_precision, self.precision = inverse(s.sigma), inverse(self.sigma)
-        self.xi = np.empty_like(s.xi)
-        self.ll = np.empty((g.n_items, LANES))
+    sigma: Array
+    xi: Array
+    ll: Array
 
 
-class FamilyProposal:
-    """Proposed Sigmas of all strata of a group, the items carried along, and the log acceptance ratio (LANES,)."""
+class FamilyProposal(NamedTuple):
+    """Proposals of all strata of a group, and the log acceptance ratio (LANES,)."""
 
-    def __init__(
-        self, family: Family, states: Sequence[GroupState], proposer: Proposer, rng: np.random.Generator
-    ) -> None:
-        phi = pack_family(family, states)
-        new_phi, ratio = proposer.propose(phi, rng)
-        diagonals = [_lower(g.free.size)[2] for g in family.groups]
+    groups: list[SigmaProposal]
+    log_ratio: Array
+
+
+def propose_sigmas(
+    family: Family, states: Sequence[GroupState], proposer: Proposer, rng: np.random.Generator
+) -> tuple[list[Array], Array]:
+    """New Sigmas of all strata of a group, and what they bring to the log acceptance ratio besides their items."""
+    phi = pack_family(family, states)
+    new_phi, ratio = proposer.propose(phi, rng)
+    diagonals = [_lower(g.free.size)[2] for g in family.groups]
+    new = unpack_family(family, new_phi)
+    largest = [np.abs(values[:, d]).max(axis=1) for values, d in zip(new, diagonals, strict=True)]
+    absurd = np.max(largest, axis=0) > LARGEST_LOG_SD  # would be singular in float64: stay
+    if absurd.any():
+        new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
         new = unpack_family(family, new_phi)
-        largest = [np.abs(values[:, d]).max(axis=1) for values, d in zip(new, diagonals, strict=True)]
-        absurd = np.max(largest, axis=0) > LARGEST_LOG_SD  # would be singular in float64: stay
-        if absurd.any():
-            new_phi, ratio = np.where(absurd[:, None], phi, new_phi), np.where(absurd, -np.inf, ratio)
-            new = unpack_family(family, new_phi)
-        old = unpack_family(family, phi)
-        self.groups = [SigmaProposal(g, s, to) for g, s, to in zip(family.groups, states, new, strict=True)]
-        ratio = ratio + log_density(family, new) - log_density(family, old)
-        for g, was, to, d in zip(family.groups, old, new, diagonals, strict=True):
-            ratio = ratio - g.n_items * (to[:, d] - was[:, d]).sum(axis=1)  # log|Sigma| / 2 per item
-        self.log_ratio = ratio
+    old = unpack_family(family, phi)
+    ratio = ratio + log_density(family, new) - log_density(family, old)
+    for g, was, to, d in zip(family.groups, old, new, diagonals, strict=True):
+        ratio = ratio - g.n_items * (to[:, d] - was[:, d]).sum(axis=1)  # log|Sigma| / 2 per item
+    return [among(g, unpack(to)) for g, to in zip(family.groups, new, strict=True)], ratio
 
 
 def _head_size(family: Family) -> int:
@@ -243,11 +219,6 @@ def unpack_family(family: Family, phi: Array) -> list[Array]:
     sizes = [g.free.size * (g.free.size + 1) // 2 - head for g in family.groups]
     own = np.split(phi[:, head:], np.cumsum(sizes)[:-1], axis=1)
     return [np.ascontiguousarray(np.concatenate([phi[:, :head], rest], axis=1)) for rest in own]
-
-
-def own_block(g: GroupLayout, sigma: Array) -> Array:
-    """The part of Sigma (p, p, LANES), or of its inverse, that speaks of the items' own coordinates, lane by lane."""
-    return by_lane(sigma[g.free[:, None], g.free])
 
 
 def pack(sigma: Array) -> Array:

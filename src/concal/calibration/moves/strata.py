@@ -26,7 +26,7 @@ from concal.calibration.family import HEAD, Family
 from concal.calibration.kernels import LANES
 from concal.calibration.layout import GroupLayout
 from concal.calibration.matrices import by_lane, inverse
-from concal.calibration.moves.population import among, draw_beta, draw_sigma, inverse_wishart, regress
+from concal.calibration.moves.population import among, draw_beta, draw_sigma, inverse_wishart, own_block, regress
 from concal.calibration.priors import mixing_rate, mixing_shape, sigma_given_mixing
 from concal.calibration.state import GroupState
 
@@ -94,8 +94,8 @@ def _rate(g: GroupLayout, at: npt.NDArray[np.intp], information: Array) -> Array
 
 def draw_mixing(family: Family, states: Sequence[GroupState], rng: np.random.Generator) -> None:
     """Draw the half-t scales of the strata given their Sigma."""
-    own = [by_lane(s.sigma[g.free[:, None], g.free]) for g, s in zip(family.groups, states, strict=True)]
-    rates = mixing_rates(family, [np.linalg.cholesky(sigma) for sigma in own])
+    roots = [np.linalg.cholesky(own_block(g, s.sigma)) for g, s in zip(family.groups, states, strict=True)]
+    rates = mixing_rates(family, roots)
     (shared, *steps) = [(rate / rng.standard_gamma(shape, size=rate.shape)).T for rate, shape in rates]
     for g, s, drawn in zip(family.groups, states, steps, strict=True):
         s.sd_mixing = s.sd_mixing.copy()
@@ -128,7 +128,7 @@ def _draw_betas(family: Family, states: Sequence[GroupState], tau: float, rng: n
             rest, own = _rest(g, s, steps, head, B), g.beta_prior(tau)[steps.at]
             s.beta[:, steps.at] = regress(g.design, rest, steps.sigma, own, rng)[1]
         s.beta_mean = s.beta.copy()
-        s.mean = (g.design.X @ s.beta.reshape(s.beta.shape[0], -1)).reshape(s.xi.shape)
+        s.mean = g.predicted(s.beta)
 
 
 def _rest(g: GroupLayout, s: GroupState, steps: Steps, head: npt.NDArray[np.intp], B: Array) -> Array:
