@@ -35,7 +35,7 @@ def scoring_bank(version: Contents, *, joint: bool) -> ScoringBank:
 
 def split_items(version: Contents) -> SplitItems:
     """Which items ids mean that were split: in every period, and in one that would be added next."""
-    acts = Acts(version.snapshot.acts, version.period_names)
+    acts = Acts.of(version.snapshot)
     if not any(act.kind == "split" for act in acts.acts):
         return SplitItems(periods={name: {} for name in version.period_names})
     return SplitItems(acts.meanings(None), {name: version.meanings(name) for name in version.period_names})

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 
 import polars as pl
 
 from concal.bank.building.evidence import evidence_of, sum_totals
-from concal.bank.building.periods import Periods, hash_of
+from concal.bank.building.periods import Periods
+from concal.bank.building.stored_period import hash_of
 from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import PeriodEntry
 from concal.bank.store.transaction import Transaction
@@ -62,7 +63,7 @@ class _Linker:
         self.transaction, self.made = transaction, made
         self.entries: dict[str, PeriodEntry] = {}  # in the order they were linked
         self.anew: list[str] = []
-        self._answered: dict[str, dict[str, set[str]]] = {}
+        self.answered = cache(self._answered)  # each period's are read once
 
     @property
     def done(self) -> Periods:
@@ -91,11 +92,9 @@ class _Linker:
                 return False
         return True
 
-    def answered(self, name: str) -> dict[str, set[str]]:
-        """Items with responses, by dimension; each period's are read once."""
-        if name not in self._answered:
-            self._answered[name] = {d: set(ids) for d, ids in self.periods.answered(name).items()}
-        return self._answered[name]
+    def _answered(self, name: str) -> dict[str, set[str]]:
+        """Items with responses, by dimension."""
+        return {d: set(ids) for d, ids in self.periods[name].answered().items()}
 
     def put_reference(self) -> None:
         """The period that sets the metric; refused where nothing could be linked to it in some dimension."""
@@ -115,7 +114,7 @@ class _Linker:
     def put(self, name: str) -> None:
         """Link one period, unless the link it has was made from the same."""
         entry, direct, so_far = self.periods.entries[name], self._direct_key(name), self.done
-        before = [(n, so_far.content_key(n), e.link_key) for n, e in so_far.entries.items()]
+        before = [(n, period.content_key(), period.entry.link_key) for n, period in so_far.items()]
         through = hash_of(direct, TOTALS, self.spec.consensus.half_life, before)
         if entry.link_key in (direct, through):
             self.entries[name] = entry
@@ -123,8 +122,8 @@ class _Linker:
         key = next((key for key in (direct, through) if key in self.made), None)
         if key is None:
             link = link_sources(
-                self.periods.source(name),
-                self.periods.source(self.reference),
+                self.periods[name].source(),
+                self.periods[self.reference].source(),
                 spec=self.spec.linking_in_force,
                 consensus=_ConsensusSoFar(so_far, self.reference, self.spec),
                 others=_LinkedPeriods(so_far),
@@ -148,7 +147,7 @@ class _Linker:
 def direct_key(periods: Periods, name: str, reference: str, spec: Spec) -> str:
     """Of a link that depends on the period and the reference alone."""
     linking = spec.linking_in_force.model_dump_json()
-    return hash_of(LINKING, name, *(periods.content_key(n) for n in (name, reference)), reference, linking)
+    return hash_of(LINKING, name, *(periods[n].content_key() for n in (name, reference)), reference, linking)
 
 
 def is_direct(link: Link, min_anchors: int) -> bool:
@@ -183,12 +182,12 @@ class _LinkedPeriods(Mapping[str, tuple[Source, Link]]):
         self._periods = periods
 
     def __getitem__(self, name: str) -> tuple[Source, Link]:
-        if name not in self._periods.entries:
+        if name not in self._periods:
             raise KeyError(name)
-        return self._periods.source(name), self._periods.link(name)
+        return self._periods[name].source(), self._periods[name].link()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._periods)
 
     def __len__(self) -> int:
-        return len(self._periods.entries)
+        return len(self._periods)

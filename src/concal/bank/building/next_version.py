@@ -118,8 +118,8 @@ def _build(
     memory = {} if new is None else {new.name: (new.calibration, new.factors)}
     acts = head.acts if change.acts is None else change.acts
     entries = {name: change.periods[name] for name in order}
-    periods = Periods(transaction.view, entries, memory, Acts(acts, tuple(order)))
-    reference = spec.bank.reference if spec.bank.reference in periods.entries else next(iter(order), None)
+    periods = Periods(transaction.view, entries, Acts(acts, tuple(order)), memory)
+    reference = spec.bank.reference if spec.bank.reference in periods else next(iter(order), None)
     consensus: Consensus | None = None
     state: dict[str, FileEntry] = {}
     key, anew, raised = "", tuple[str, ...](), tuple[Alarm, ...]()
@@ -147,7 +147,7 @@ def _build(
         totals_key=key,
     )
     others = tuple(name for name in anew if new is None or name != new.name)
-    return NextVersion(draft, consensus, others, periods.link(new.name) if new is not None else None, raised)
+    return NextVersion(draft, consensus, others, periods[new.name].link() if new is not None else None, raised)
 
 
 def _combine(

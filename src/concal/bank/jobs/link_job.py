@@ -14,7 +14,8 @@ from typing import Any
 
 import concal
 from concal.bank.building.link_periods import Made, direct_key, is_direct
-from concal.bank.building.periods import Periods, stored_source
+from concal.bank.building.periods import Periods
+from concal.bank.building.stored_period import stored_source
 from concal.bank.jobs.job import JobFolder, Tell
 from concal.bank.jobs.travel import fetch_folder, send_folder
 from concal.bank.store.files import disk_errors, write_durably
@@ -134,7 +135,7 @@ def read_links(store: Store, jobs: Mapping[str, str]) -> Made:
 def _source(store: Store, content: Mapping[str, Any], period: str) -> Source:
     """A period, from its shelf or from the bank."""
     if period not in content["shelves"]:
-        return Periods.of(store, store.snapshot(content["version"])).source(period)
+        return Periods.of(store, store.snapshot(content["version"]))[period].source()
     folder = fetch_folder(store, content["shelves"][period])
     reader = FolderReader(Store.open(folder), _tables(folder))
     return stored_source(reader, read_calibration(reader, draws=False))
@@ -147,7 +148,7 @@ def _with_shelves(store: Store, head: Snapshot, shelves: Mapping[str, str]) -> P
         period: PeriodEntry(position=len(there.entries) + k, files=_tables(store.work / shelf))
         for k, (period, shelf) in enumerate(shelves.items())
     }
-    return Periods(store, {**there.entries, **new}, acts=there.acts)
+    return Periods(store, {**there.entries, **new}, there.acts)
 
 
 def _tables(folder: Path) -> dict[str, FileEntry]:

@@ -90,7 +90,7 @@ class Tables(Contents):
 
     def acts(self) -> pl.DataFrame:
         """What was decided about single items, oldest first, one row per act."""
-        return act_table(Acts(self._snapshot.acts, self.period_names))
+        return act_table(Acts.of(self._snapshot))
 
     def history(self) -> pl.DataFrame:
         """One row per version up to this one."""

@@ -16,6 +16,7 @@ from concal.bank.building.next_version import Change, make_next_version
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Progress, Update
 from concal.bank.building.spec import merge_specs, with_sweeps
+from concal.bank.building.stored_period import StoredPeriod
 from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf, calibrator_of
 from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, connected, link_there
 from concal.bank.jobs.shards import ShardedRun
@@ -187,7 +188,7 @@ def _commit(
     assert made.consensus is not None
     convergence = new.calibration.convergence
     raised = tuple(alarm.text for alarm in made.alarms)
-    lapsed = _lapsed(Periods.of(store, made.snapshot), new.name)
+    lapsed = _lapsed(Periods.of(store, made.snapshot)[new.name])
     warnings = (*raised, *doubts, *lapsed, *convergence.warnings, *made.link.warnings, *made.consensus.warnings)
     return Update(
         version=made.snapshot.number,
@@ -203,15 +204,15 @@ def _commit(
     )
 
 
-def _lapsed(periods: Periods, period: str) -> tuple[str, ...]:
+def _lapsed(period: StoredPeriod) -> tuple[str, ...]:
     """What to say of exclusions that leave nobody out: the period came back without the group, or with it renamed."""
-    acts = periods.lapsed(period)
+    acts = period.lapsed()
     if not acts:
         return ()
     said = first_few([f"{act.item} for {act.person_group}" for act in acts])
     return (
-        f"{counted(len(acts), 'exclusion')} of groups of examinees in {period!r} without effect: {said}; no such group "
-        "answered the item there now: exclude it for the group as it is called now, or undo it (--undo)",
+        f"{counted(len(acts), 'exclusion')} of groups of examinees in {period.name!r} without effect: {said}; no such "
+        "group answered the item there now: exclude it for the group as it is called now, or undo it (--undo)",
     )
 
 
@@ -219,8 +220,8 @@ def _known(store: Store, head: Snapshot, data: PeriodData) -> dict[str, GroupCon
     """What the bank knows, by group, under the ids of the period; a replaced one goes on telling its populations."""
     known = dict(read_consensus(FolderReader(store, head.state), joint=False).groups)
     if data.period in head.periods:
-        old = Periods.of(store, head).factors(data.period).groups
+        old = Periods.of(store, head)[data.period].factors().groups
         known = {name: group for name, group in known.items() if name not in old or old[name].guided}
     ids = [item for group in data.groups.values() for item in group.item_ids]
-    by = Acts(head.acts, head.ordered_periods()).with_period(data.period).adjustment(data.period, ids)
+    by = Acts.of(head).with_period(data.period).adjustment(data.period, ids)
     return {name: changed(g, item_ids=tuple(by.stored(i) or "" for i in g.item_ids)) for name, g in known.items()}

@@ -12,8 +12,9 @@ import polars as pl
 from concal.bank.acts import NOTHING, Adjustment
 from concal.bank.building.coding import merge_codings, used_coding
 from concal.bank.building.new_period import NewPeriod
-from concal.bank.building.periods import GroupModel, Periods
+from concal.bank.building.periods import Periods
 from concal.bank.building.spec import merge_specs, read_spec, refuse_other_dimensions
+from concal.bank.building.stored_period import GroupModel
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
@@ -119,11 +120,11 @@ def check_data(
     others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
     earlier: dict[str, pl.Series] = {}
     by = NOTHING
-    if others.entries or coming:
+    if others or coming:
         responses = read_responses(responses, wide=wide, options=spec.data)  # once: a large file takes its time
         rows = responses.rows
         persons = rows["person_id"].drop_nulls().unique()
-        before = ((name, read_persons(others.reader(name))) for name in others)
+        before = ((name, read_persons(other.reader)) for name, other in others.items())
         ahead_of_it = ((name, found.data.person_ids) for name, found in coming.items())
         # of every period only those this one may have, so that memory does not grow with the past
         spelt = plain(persons).unique()
@@ -137,8 +138,10 @@ def check_data(
         """An earlier period's items under the ids the new one has for them, where splits go on."""
         if name in coming:
             return _answered(coming[name])
-        found = others.answered(name).items()
+        found = others[name].answered().items()
         return {dimension: [i for item in ids if (i := by.stored(item)) is not None] for dimension, ids in found}
+
+    codings = [*(other.coding() for other in others.values()), *map(_coding, coming.values())]
 
     def checked(known: list[str]) -> CheckedPeriod:
         return check_period(
@@ -146,7 +149,7 @@ def check_data(
             items,
             spec,
             period=period,
-            design_states=merge_codings([*(others.coding(name) for name in others), *map(_coding, coming.values())]),
+            design_states=merge_codings(codings),
             earlier_persons=earlier,
             earlier_items={name: as_called_here(name) for name in known} or None,
             wide=wide,
@@ -160,9 +163,10 @@ def check_data(
         if whole_plan or len(names) < 2:
             raise
         result = checked(names)
-    models = {name: others.models(name) for name in others} | {name: _models(data) for name, data in coming.items()}
+    models = {name: other.models() for name, other in others.items()}
+    models |= {name: _models(data) for name, data in coming.items()}
     refuse_other_models(result, models)
-    earlier_tables = [(name, others.calibrated(name)) for name in others]
+    earlier_tables = [(name, other.calibrated()) for name, other in others.items()]
     refuse_moved(result, [*earlier_tables, *((name, _items_of(data)) for name, data in coming.items())], by)
     return result
 
