@@ -8,8 +8,9 @@ always in the same way. When another writer was faster, all of it is done again 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from concal.bank.acts import Acts
 from concal.bank.building.coding import items_of_tables
@@ -17,7 +18,7 @@ from concal.bank.building.evidence import evidence_of, next_totals, totals_key
 from concal.bank.building.link_periods import Made, link_periods
 from concal.bank.building.new_period import NewPeriod
 from concal.bank.building.periods import Periods
-from concal.bank.building.progress import Clock
+from concal.bank.building.progress import Clock, Update
 from concal.bank.building.spec import read_spec, refuse_other_dimensions, write_spec
 from concal.bank.building.uncounted import with_uncounted
 from concal.bank.store.commit import commit, successor
@@ -72,6 +73,22 @@ class NextVersion:
     relinked: tuple[str, ...]
     link: Link | None
     alarms: tuple[Alarm, ...] = ()
+
+    def update(self, clock: Clock, period: str | None, said: Iterable[str] = (), **found: Any) -> Update:
+        """The same for whoever asked for it: about a period, with what was said and found of that on the way."""
+        raised = (alarm.text for alarm in self.alarms)
+        consensus = self.consensus.warnings if self.consensus else ()
+        return Update(
+            version=self.snapshot.number,
+            action=self.snapshot.action,
+            period=period,
+            warnings=tuple(dict.fromkeys((*raised, *said, *consensus))),
+            consensus=self.consensus,
+            link=self.link,
+            relinked=self.relinked,
+            costs=dict(clock.costs),
+            **found,
+        )
 
 
 @one_blas_thread

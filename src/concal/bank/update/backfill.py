@@ -8,9 +8,8 @@ repeated, and gives what adding the periods one after the other gives, bit for b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from concal.bank.building.link_periods import Made
 from concal.bank.building.new_period import finished_tables
@@ -21,18 +20,18 @@ from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, link_there,
 from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.update.check import check_data, refuse_known
+from concal.bank.update.request import Request
 from concal.calibration.fingerprint import fingerprint
 from concal.data.check import CheckedPeriod
 from concal.data.deal import with_shards
 from concal.data.read import read_table
 from concal.errors import BankError, DataError, counted, first_few
 
-Add = Callable[["Row", Made, Cluster | None], Update]
-"""Adds a period; with the links that were made ahead, by their keys, and a client of the cluster."""
+Add = Callable[[Request, Cluster | None, Made], Update]
+"""Adds a period; with a client of the cluster, and the links that were made ahead, by their keys."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line of the manifest."""
 
     period: str
@@ -60,21 +59,15 @@ def read_backlog(manifest: str | Path) -> list[Row]:
 
 
 def backfill(
-    store: Store,
-    rows: list[Row],
-    add: Add,
-    *,
-    cluster: Cluster | None,
-    progress: Progress | None,
-    max_sweeps: int | None,
+    store: Store, asked: list[Request], add: Add, *, cluster: Cluster | None, progress: Progress | None
 ) -> list[Update]:
     """Add the periods that are not in the bank yet; see `Bank.backfill`."""
     clock = Clock(progress)
     head = store.head()
     spec = read_spec(store, head.spec)
-    left = [row for row in rows if row.period not in head.periods]
-    for row in left:
-        refuse_known(head, row.period, replace=False)
+    left = [one for one in asked if one.period not in head.periods]
+    for one in left:
+        refuse_known(head, one.period, replace=False)
     if not left:
         return []
     if cluster is not None and spec.calibration.prior == "bank":
@@ -83,24 +76,23 @@ def backfill(
             "calibrated side by side; run this without a scheduler, or take that option away"
         )
     with reached(cluster, store) as client:
-        links = {} if client is None else _work_ahead(store, left, client, clock, max_sweeps)
-        return [add(row, links, client) for row in left]
+        links = {} if client is None else _work_ahead(store, left, client, clock)
+        return [add(one, client, links) for one in left]
 
 
-def _work_ahead(store: Store, rows: list[Row], client: Any, clock: Clock, max_sweeps: int | None) -> Made:
+def _work_ahead(store: Store, asked: list[Request], client: Any, clock: Clock) -> Made:
     """Calibrate and link the periods on the cluster; their tables wait on the shelves."""
     head = store.head()
     spec, periods = read_spec(store, head.spec), Periods.of(store, head)
     checked: dict[str, CheckedPeriod] = {}
-    for row in rows:
-        with clock.stage("check", f"period {row.period}"):
-            checked[row.period] = check_data(
-                periods, head.reference, row.period, row.responses, row.items, spec, wide=False, ahead=checked
-            )
+    for one in asked:
+        with clock.stage("check", f"period {one.period}"):
+            checked[one.period] = check_data(periods, head.reference, one, spec, ahead=checked)
     tasks, shelves = {}, {}
     try:
-        for period, found in checked.items():
-            used = with_sweeps(with_shards(found.data, spec, None), max_sweeps)
+        for one in asked:
+            period, found = one.period, checked[one.period]
+            used = with_sweeps(with_shards(found.data, spec, None), one.max_sweeps)
             if used.calibration.shards > 1:  # side by side within the period, when its turn comes
                 continue
             seed = used.calibration.seed

@@ -13,16 +13,17 @@ from concal.bank.acts import NOTHING, Adjustment
 from concal.bank.building.coding import merge_codings, used_coding
 from concal.bank.building.new_period import NewPeriod
 from concal.bank.building.periods import Periods
-from concal.bank.building.spec import merge_specs, read_spec, refuse_other_dimensions
+from concal.bank.building.spec import read_spec, refuse_other_dimensions
 from concal.bank.building.stored_period import GroupModel
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.responses import read_persons
+from concal.bank.update.request import Request
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.deal import with_shards
 from concal.data.people import plain
-from concal.data.read import Table, read_responses
+from concal.data.read import read_responses
 from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
 from concal.names import check_safe_name, split_stratum
 from concal.spec import Spec
@@ -69,31 +70,17 @@ def returning(persons: pl.Series, readers: Iterable[FolderReader]) -> pl.Series:
     return back.unique().sort()
 
 
-def check(
-    store: Store,
-    head: Snapshot,
-    seen: Spec,
-    period: str,
-    responses: Table,
-    items: Table,
-    *,
-    spec: Spec | None = None,
-    wide: bool = False,
-    replace: bool = False,
-    shards: int | None = None,
-    whole_plan: bool = False,
-) -> tuple[Spec, CheckedPeriod]:
+def check(store: Store, head: Snapshot, asked: Request, *, whole_plan: bool = False) -> tuple[Spec, CheckedPeriod]:
     """Everything an update asks before it samples, and the spec it would sample under, its shards settled.
 
     `concal check` and `concal add` both call this and nothing else, so what passes the one is sampled by the other.
     `whole_plan`: the linkage plan has every period, also where the reference alone would do.
     """
-    refuse_known(head, period, replace)
-    used = merge_specs(seen, spec, known := read_spec(store, head.spec))
-    refuse_other_dimensions(known, used, any(name != period for name in head.periods))
-    periods, reference = Periods.of(store, head), head.reference
-    found = check_data(periods, reference, period, responses, items, used, wide=wide, whole_plan=whole_plan)
-    return with_shards(found.data, used, shards, guided=guided(used, head)), found
+    refuse_known(head, asked.period, asked.replace)
+    used = asked.spec_on(known := read_spec(store, head.spec))
+    refuse_other_dimensions(known, used, any(name != asked.period for name in head.periods))
+    found = check_data(Periods.of(store, head), head.reference, asked, used, whole_plan=whole_plan)
+    return with_shards(found.data, used, asked.shards, guided=guided(used, head)), found
 
 
 def guided(spec: Spec, head: Snapshot) -> bool:
@@ -104,12 +91,9 @@ def guided(spec: Spec, head: Snapshot) -> bool:
 def check_data(
     periods: Periods,
     reference: str | None,
-    period: str,
-    responses: Table,
-    items: Table,
+    asked: Request,
     spec: Spec,
     *,
-    wide: bool,
     whole_plan: bool = False,
     ahead: Mapping[str, CheckedPeriod] | None = None,
 ) -> CheckedPeriod:
@@ -117,6 +101,7 @@ def check_data(
 
     `ahead` are checked periods that will be in the bank before this one, in their order.
     """
+    period, responses, wide = asked.period, asked.responses, asked.wide
     others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
     earlier: dict[str, pl.Series] = {}
     by = NOTHING
@@ -146,7 +131,7 @@ def check_data(
     def checked(known: list[str]) -> CheckedPeriod:
         return check_period(
             responses,
-            items,
+            asked.items,
             spec,
             period=period,
             design_states=merge_codings(codings),

@@ -7,26 +7,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from concal.bank.acts import Acts, in_words
-from concal.bank.building.next_version import Change
+from concal.bank.building.next_version import Change, Contribution
 from concal.bank.building.periods import Periods
-from concal.bank.building.progress import Progress, Update
 from concal.bank.building.stored_period import StoredPeriod
 from concal.bank.store.manifest import Act, Snapshot
-from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.fit import responses_by_group
-from concal.bank.update.change import update
 from concal.errors import BankError, first_few
 from concal.spec import Spec
 
 
-def exclude(
-    store: Store, item: str, period: str, *, person_group: str | None, reason: str, progress: Progress | None
-) -> Update:
+def exclude(item: str, period: str, *, person_group: str | None, reason: str) -> Contribution:
     """What the period says about an item does not count, or one group of examinees in it; see `Bank.exclude`."""
 
-    def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
-        periods = Periods.of(store, head)
+    def contribute(head: Snapshot, spec: Spec, transaction: Transaction) -> Change:
+        periods = Periods.of(transaction.store, head)
         there = periods[period]
         stored = _answered_as(periods, item, there)
         if stored in there.adjustment.excluded:
@@ -37,20 +32,18 @@ def exclude(
             _refuse_group(there, item, stored, person_group)
         act = Act(kind="exclude", item=stored, periods=(period,), person_group=person_group or "", reason=reason)
         said = in_words(act.model_copy(update={"item": item}))
-        return _changed(store, head, spec, (*head.acts, act), said, item)
+        return _changed(periods, head, spec, act, said, item)
 
-    return update(store, contribute, period, reason, progress)
+    return contribute
 
 
-def include(
-    store: Store, item: str, period: str, *, person_group: str | None, reason: str, progress: Progress | None
-) -> Update:
+def include(item: str, period: str, *, person_group: str | None) -> Contribution:
     """Undo an exclusion; see `Bank.include`."""
 
-    def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
+    def contribute(head: Snapshot, spec: Spec, transaction: Transaction) -> Change:
         names = {item}
         if period in head.periods:
-            names = {Periods.of(store, head)[period].adjustment.stored(item) or item}
+            names = {Periods.of(transaction.store, head)[period].adjustment.stored(item) or item}
         whose = f" for {person_group}" if person_group else ""
         asked = ("exclude", (period,), person_group or "")
         undone = [a for a in head.acts if a.item in names and (a.kind, a.periods, a.person_group) == asked]
@@ -62,23 +55,14 @@ def include(
         left = tuple(a for a in head.acts if a not in undone)
         return Change(f"include {item} in {period}{whose}", spec, head.periods, left)
 
-    return update(store, contribute, period, reason, progress)
+    return contribute
 
 
-def split(
-    store: Store,
-    item: str,
-    asked: Sequence[str],
-    *,
-    new_id: str | None,
-    onwards: bool,
-    reason: str,
-    progress: Progress | None,
-) -> Update:
+def split(item: str, asked: Sequence[str], *, new_id: str | None, onwards: bool, reason: str) -> Contribution:
     """In some periods the item is another one; see `Bank.split`."""
 
-    def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
-        periods = Periods.of(store, head)
+    def contribute(head: Snapshot, spec: Spec, transaction: Transaction) -> Change:
+        periods = Periods.of(transaction.store, head)
         for name in asked:
             _answered_as(periods, item, periods[name])
         order = head.ordered_periods()
@@ -89,14 +73,14 @@ def split(
         given = f"{item}@{first}" if new_id is None else new_id
         _refuse_id(periods, head, given)
         act = Act(kind="split", item=item, periods=tuple(named), onwards=onwards, new_id=given, reason=reason)
-        return _changed(store, head, spec, (*head.acts, act), in_words(act), item, given)
+        return _changed(periods, head, spec, act, in_words(act), item, given)
 
     if not asked:
         raise BankError(f"splitting {item!r} needs at least one period")
-    return update(store, contribute, None, reason, progress)
+    return contribute
 
 
-def join(store: Store, new_id: str, *, reason: str, progress: Progress | None) -> Update:
+def join(new_id: str) -> Contribution:
     """Undo a split; see `Bank.join`."""
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
@@ -109,7 +93,7 @@ def join(store: Store, new_id: str, *, reason: str, progress: Progress | None) -
             raise BankError(f"{new_id!r} was split further into {first_few(further)}; join that first")
         return Change(f"join {new_id} to {act.item}", spec, head.periods, tuple(a for a in head.acts if a != act))
 
-    return update(store, contribute, None, reason, progress)
+    return contribute
 
 
 def _calibrated(period: StoredPeriod) -> set[str]:
@@ -166,9 +150,10 @@ def _refuse_id(periods: Periods, head: Snapshot, new_id: str) -> None:
         raise BankError(f"the id {new_id!r} is taken; give another (--new-id)")
 
 
-def _changed(store: Store, head: Snapshot, spec: Spec, acts: tuple[Act, ...], action: str, *items: str) -> Change:
-    """The change, unless one of the items is left without any period that counts."""
-    after = replace(Periods.of(store, head), acts=Acts(acts, head.ordered_periods()))
+def _changed(periods: Periods, head: Snapshot, spec: Spec, act: Act, action: str, *items: str) -> Change:
+    """The change by one more act, unless one of the items is left without any period that counts."""
+    acts = (*head.acts, act)
+    after = replace(periods, acts=Acts(acts, periods.acts.order))
     left = Counter(item for period in after.values() for ids in period.answered().values() for item in ids)
     for item in items:
         if not left[item]:
