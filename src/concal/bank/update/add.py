@@ -17,19 +17,17 @@ from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Update
 from concal.bank.building.spec import with_sweeps
 from concal.bank.building.stored_period import StoredPeriod
-from concal.bank.jobs.calibrating import calibrate_on_shelf, calibrator_of
-from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, connected, link_there
+from concal.bank.jobs.calibrating import Task, calibrator_of, until_done
+from concal.bank.jobs.cluster import calibrate, link_there
 from concal.bank.jobs.shards import ShardedRun
-from concal.bank.jobs.travel import TravellingCheckpoint
 from concal.bank.store.folder import FolderReader
-from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot
+from concal.bank.store.manifest import PeriodEntry, Snapshot
 from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
 from concal.bank.update.check import check, guided, refuse_known, refuse_overlap
 from concal.bank.update.request import Request
-from concal.calibration.fingerprint import fingerprint
 from concal.calibration.known import guide_period
 from concal.calibration.result import Calibration
 from concal.calibration.verdict import refuse_unconverged
@@ -39,9 +37,9 @@ from concal.errors import counted, first_few
 from concal.spec import Spec
 
 
-def add(store: Store, asked: Request, cluster: Cluster | None = None, links: Made | None = None) -> Update:
-    """Add one period; see `Bank.add`. `links` were made ahead."""
-    run, clock = calibrator_of(asked.calibrator, cluster), Clock(asked.progress)
+def add(store: Store, asked: Request, client: Any = None, links: Made | None = None) -> Update:
+    """Add one period; see `Bank.add`. `client` is of a cluster that was reached, `links` were made ahead."""
+    run, clock = calibrator_of(asked.calibrator, client), Clock(asked.progress)
     head = store.head()
     with clock.stage("check", f"period {asked.period}"):
         used, checked = check(store, head, asked)
@@ -49,20 +47,20 @@ def add(store: Store, asked: Request, cluster: Cluster | None = None, links: Mad
     data = checked.data
     if guided(used, head):
         data = guide_period(data, _known(store, head, data))
-    shelf = Shelf(store, data.period, fingerprint(data, used, seed, run))
-    if used.calibration.shards > 1:
-        run, cluster = ShardedRun(store, run, clock, cluster), None
     limited = with_sweeps(used, asked.max_sweeps)
-    try:
+    task = Task.of(store, data, limited, seed, run)
+    shelf, sharded = task.shelf, None
+    if used.calibration.shards > 1:
+        run = sharded = ShardedRun(store, run, clock, client)
+        client = None
+    with until_done(shelf):
         with clock.stage("calibrate"):
             files = finished_tables(shelf, limited.calibration) if asked.resume else None
-            if files is None and cluster is not None:
-                task = Task(shelf, data, limited, seed)
-                files, links = _calibrate_elsewhere(store, head, task, cluster, clock, asked.resume)
-            elif files is None:
-                files = calibrate_on_shelf(
-                    store, shelf, run, data, limited, seed, progress=clock.engine, resume=asked.resume
-                )
+            if files is None:
+                label = "calibrate" if client is None else f"calibrate {asked.period}"
+                files = calibrate(store, {label: task}, run, clock, client, resume=asked.resume)[label]
+                if client is not None:
+                    links = link_there(client, store, head, limited, {asked.period: shelf.folder.name}, clock)
             new = new_period(
                 shelf,
                 files,
@@ -75,30 +73,14 @@ def add(store: Store, asked: Request, cluster: Cluster | None = None, links: Mad
             )
             if not asked.accept_unconverged:
                 refuse_unconverged(new.calibration, limited.calibration)
-        shards_of = run.identities(data, used, seed) if isinstance(run, ShardedRun) else []
+        if sharded is not None:
+            sharded.identities(data, used, seed)
         said, tables = checked.warnings, checked.tables
-        del checked, data  # linking and combining need the memory, not the responses
+        del checked, data, task  # linking and combining need the memory, not the responses
         update = _commit(store, head, new, asked, clock, said, tables, links)
-    except BaseException:
-        shelf.release()
-        raise
-    if isinstance(run, ShardedRun):
-        run.clear(asked.period, shards_of)
-    TravellingCheckpoint(store, shelf.folder).clear()
-    shelf.clear()
+        if sharded is not None:
+            sharded.clear(asked.period)
     return update
-
-
-def _calibrate_elsewhere(
-    store: Store, head: Snapshot, task: Task, cluster: Cluster, clock: Clock, resume: bool
-) -> tuple[dict[str, FileEntry], Made]:
-    """Calibrate and link on a cluster."""
-    period = task.data.period
-    label = f"calibrate {period}"
-    with connected(cluster, store) as client:
-        files = calibrate_there(client, store, {label: task}, clock, resume=resume)
-        links = link_there(client, store, head, task.spec, {period: task.shelf.folder.name}, clock)
-    return files[label], links
 
 
 def add_calibration(store: Store, asked: Request, calibration: Calibration, states: Mapping[str, Any]) -> Update:

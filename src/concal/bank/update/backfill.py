@@ -12,16 +12,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from concal.bank.building.link_periods import Made
-from concal.bank.building.new_period import finished_tables
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Progress, Update
 from concal.bank.building.spec import read_spec, with_sweeps
-from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, link_there, reached
-from concal.bank.store.shelf import Shelf
+from concal.bank.jobs.calibrating import Task
+from concal.bank.jobs.cluster import Cluster, calibrate, link_there, reached
 from concal.bank.store.store import Store
 from concal.bank.update.check import check_data, refuse_known
 from concal.bank.update.request import Request
-from concal.calibration.fingerprint import fingerprint
+from concal.calibration.period import calibrate_period
 from concal.data.check import CheckedPeriod
 from concal.data.deal import with_shards
 from concal.data.read import read_table
@@ -88,19 +87,16 @@ def _work_ahead(store: Store, asked: list[Request], client: Any, clock: Clock) -
     for one in asked:
         with clock.stage("check", f"period {one.period}"):
             checked[one.period] = check_data(periods, head.reference, one, spec, ahead=checked)
-    tasks, shelves = {}, {}
+    tasks: dict[str, Task] = {}
     try:
         for one in asked:
-            period, found = one.period, checked[one.period]
-            used = with_sweeps(with_shards(found.data, spec, None), one.max_sweeps)
-            if used.calibration.shards > 1:  # side by side within the period, when its turn comes
-                continue
-            seed = used.calibration.seed
-            shelves[period] = Shelf(store, period, fingerprint(found.data, used, seed))
-            if finished_tables(shelves[period], used.calibration) is None:
-                tasks[f"calibrate {period}"] = Task(shelves[period], found.data, used, seed)
-        calibrate_there(client, store, tasks, clock)
+            data = checked[one.period].data
+            used = with_sweeps(with_shards(data, spec, None), one.max_sweeps)
+            if used.calibration.shards == 1:  # others side by side within the period, when its turn comes
+                tasks[one.period] = Task.of(store, data, used, used.calibration.seed, calibrate_period)
+        labelled = {f"calibrate {period}": task for period, task in tasks.items()}
+        calibrate(store, labelled, calibrate_period, clock, client)
     finally:
-        for shelf in shelves.values():
-            shelf.release()
-    return link_there(client, store, head, spec, {p: shelf.folder.name for p, shelf in shelves.items()}, clock)
+        for task in tasks.values():
+            task.shelf.release()
+    return link_there(client, store, head, spec, {p: task.shelf.folder.name for p, task in tasks.items()}, clock)
