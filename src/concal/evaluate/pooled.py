@@ -18,6 +18,7 @@ from concal.bank.jobs.cluster import Cluster, calibrate, reached
 from concal.bank.jobs.travel import drop_tables
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
+from concal.bank.tables.views import count_sources
 from concal.calibration.period import calibrate_period
 from concal.calibration.result import Calibration, mixture_moments
 from concal.consensus.result import Consensus
@@ -265,9 +266,8 @@ def _fallback(consensuses: Mapping[str, Consensus]) -> dict[str, Any]:
     """Share and number of items with the population fallback, per method; the first method's also at the top."""
     by_method = {}
     for method, consensus in consensuses.items():
-        sources = [str(s) for group in consensus.groups.values() for s in group.source]
-        answered = sum(s != "predicted" for s in sources)
-        fallen = sources.count("fallback")
+        counts = count_sources(*consensus.groups.values())
+        fallen, answered = counts["fallback"], counts["fallback"] + counts["consensus"]
         by_method[method] = {"share": fallen / answered if answered else 0.0, "items": fallen}
     first = next(iter(by_method.values()), {"share": 0.0, "items": 0})
     return {**first, "by_method": by_method}

@@ -13,6 +13,7 @@ from concal.bank.tables.abilities import ABILITY_COLUMNS, ability_table
 from concal.bank.tables.person_groups import GROUP_COLUMNS, group_table
 from concal.bank.tables.views import (
     act_table,
+    count_sources,
     history_table,
     item_table,
     link_table,
@@ -116,8 +117,7 @@ class Tables(Contents):
         }
         if snapshot.periods:
             consensus = self.consensus(joint=False)
-            sources = [str(s) for g in consensus.groups.values() for s in g.source]
-            found["items"] = {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
+            found["items"] = count_sources(*consensus.groups.values())
             found["method"] = consensus.method
             missed = [name for name in self.period_names if not snapshot.periods[name].info.get("converged", True)]
             doubts = [f"{counted(len(missed), 'period')} not converged: {first_few(missed)}"] if missed else []
