@@ -10,7 +10,7 @@ from typing import Any
 from concal.bank.building.link_periods import Made
 from concal.bank.building.next_version import Contribution, make_next_version
 from concal.bank.building.progress import Clock, Progress, Update
-from concal.bank.building.spec import with_consensus, write_spec
+from concal.bank.building.spec import changed, write_spec
 from concal.bank.evaluation import Evaluation
 from concal.bank.jobs.calibrating import Calibrator
 from concal.bank.jobs.cluster import Cluster, reached
@@ -298,7 +298,7 @@ class Bank(Version):
         unknown = sorted(set(given) - set(ConsensusSpec.model_fields))
         if unknown:
             raise BankError(f"unknown options {first_few(unknown)}; there are {', '.join(ConsensusSpec.model_fields)}")
-        with_consensus(self.spec, given)  # a bad value is refused before any work
+        changed(self.spec, "consensus", **given)  # a bad value is refused before any work
         return self._change(change.recombine(given), None, reason, progress)
 
     def rereference(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:

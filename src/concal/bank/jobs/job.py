@@ -18,6 +18,7 @@ from typing import Any
 import concal
 from concal.allocator import keeping_memory
 from concal.bank.building.progress import Clock
+from concal.bank.building.spec import changed
 from concal.bank.jobs.calibrating import Task, calibrate_on_shelf
 from concal.bank.jobs.job_data import read_data, write_data
 from concal.bank.jobs.travel import TravellingCheckpoint, fetch_folder, send_folder
@@ -100,7 +101,7 @@ def do_job(place: str | Path, name: str, tell: Tell, threads: int | None = None)
     spec = Spec.parse(tomllib.loads(content["spec"]))
     if fingerprint(data, spec, content["seed"]) != content["identity"]:
         raise BankError(f"{name} does not hold the data it was written with; run the command that wrote it again")
-    used = spec if threads is None else _with_threads(spec, threads)
+    used = spec if threads is None else changed(spec, "calibration", threads=threads)
     shelf = _take_shelf(store, data.period, content["identity"])
     try:
         if content["resume"]:
@@ -141,10 +142,6 @@ def _calibrate(name: str, task: Task, resume: bool, tell: Tell) -> None:
 def stop_job(store: Store, name: str) -> None:
     """Ask whoever does a job to end; its checkpoint stays."""
     store.objects.put(f"work/{name}/stop", b"stop\n")
-
-
-def _with_threads(spec: Spec, threads: int) -> Spec:
-    return spec.model_copy(update={"calibration": spec.calibration.model_copy(update={"threads": threads})})
 
 
 def _take_shelf(store: Store, period: str, identity: str) -> Shelf:

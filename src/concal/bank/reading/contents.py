@@ -10,7 +10,7 @@ import polars as pl
 from concal.bank.building.coding import items_of_tables, merged_coding
 from concal.bank.building.evidence import evidence_of
 from concal.bank.building.periods import Periods
-from concal.bank.building.spec import read_spec, with_consensus
+from concal.bank.building.spec import changed, read_spec
 from concal.bank.building.uncounted import with_uncounted
 from concal.bank.evaluation import Evaluation, from_content
 from concal.bank.store.folder import FolderReader
@@ -109,7 +109,7 @@ class Contents:
             raise BankError(f"bank {str(self.path)!r} has no period yet; add one with `concal add`")
         if method is None or method == self.consensus_spec.method:
             return read_consensus(self._state, joint=joint)
-        spec, periods = with_consensus(self.spec, {"method": method}), self._periods
+        spec, periods = changed(self.spec, "consensus", method=method), self._periods
         if spec.linking_in_force != self.spec.linking_in_force:
             raise BankError(
                 f"method {method!r} drops anchors by the rule purify = {spec.linking_in_force.purify!r}, but the links "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping
-from dataclasses import replace as changed
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -15,7 +15,6 @@ from concal.bank.building.new_period import NewPeriod, finished_tables, keep_cal
 from concal.bank.building.next_version import Change, make_next_version
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Update
-from concal.bank.building.spec import with_sweeps
 from concal.bank.building.stored_period import StoredPeriod
 from concal.bank.jobs.calibrating import Task, calibrator_of, until_done
 from concal.bank.jobs.cluster import calibrate, link_there
@@ -47,7 +46,7 @@ def add(store: Store, asked: Request, client: Any = None, links: Made | None = N
     data = checked.data
     if guided(used, head):
         data = guide_period(data, _known(store, head, data))
-    limited = with_sweeps(used, asked.max_sweeps)
+    limited = asked.limited(used)
     task = Task.of(store, data, limited, seed, run)
     shelf, sharded = task.shelf, None
     if used.calibration.shards > 1:
@@ -149,4 +148,4 @@ def _known(store: Store, head: Snapshot, data: PeriodData) -> dict[str, GroupCon
         known = {name: group for name, group in known.items() if name not in old or old[name].guided}
     ids = [item for group in data.groups.values() for item in group.item_ids]
     by = Acts.of(head).with_period(data.period).adjustment(data.period, ids)
-    return {name: changed(g, item_ids=tuple(by.stored(i) or "" for i in g.item_ids)) for name, g in known.items()}
+    return {name: replace(g, item_ids=tuple(by.stored(i) or "" for i in g.item_ids)) for name, g in known.items()}

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from concal.bank.building.link_periods import Made
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Progress, Update
-from concal.bank.building.spec import read_spec, with_sweeps
+from concal.bank.building.spec import read_spec
 from concal.bank.jobs.calibrating import Task
 from concal.bank.jobs.cluster import Cluster, calibrate, link_there, reached
 from concal.bank.store.store import Store
@@ -91,7 +91,7 @@ def _work_ahead(store: Store, asked: list[Request], client: Any, clock: Clock) -
     try:
         for one in asked:
             data = checked[one.period].data
-            used = with_sweeps(with_shards(data, spec, None), one.max_sweeps)
+            used = one.limited(with_shards(data, spec, None))
             if used.calibration.shards == 1:  # others side by side within the period, when its turn comes
                 tasks[one.period] = Task.of(store, data, used, used.calibration.seed, calibrate_period)
         labelled = {f"calibrate {period}": task for period, task in tasks.items()}

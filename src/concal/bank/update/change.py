@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from concal.bank.building.next_version import Change, Contribution
-from concal.bank.building.spec import with_consensus, with_reference
+from concal.bank.building.spec import changed
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.transaction import Transaction
 from concal.errors import BankError, first_few
@@ -31,7 +31,7 @@ def recombine(options: Mapping[str, Any]) -> Contribution:
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
         if not head.periods:
             raise BankError("the bank has no period yet; add one first")
-        return Change(f"combine {shown}".strip(), with_consensus(spec, options), head.periods)
+        return Change(f"combine {shown}".strip(), changed(spec, "consensus", **options), head.periods)
 
     return contribute
 
@@ -41,7 +41,7 @@ def rereference(period: str) -> Contribution:
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
         known_period(head, period)
-        return Change(f"rereference {period}", with_reference(spec, period), head.periods)
+        return Change(f"rereference {period}", changed(spec, "bank", reference=period), head.periods)
 
     return contribute
 

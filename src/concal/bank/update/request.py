@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from concal.bank.building.progress import Progress
-from concal.bank.building.spec import merge_specs
+from concal.bank.building.spec import changed, merge_specs
 from concal.bank.jobs.calibrating import Calibrator
 from concal.data.read import Table
 from concal.spec import Spec
@@ -38,3 +38,7 @@ class Request:
     def spec_on(self, head: Spec) -> Spec:
         """The spec of a head with what this one changes."""
         return merge_specs(self.seen, self.spec, head)
+
+    def limited(self, spec: Spec) -> Spec:
+        """The spec with the limit of sweeps of this run alone."""
+        return spec if self.max_sweeps is None else changed(spec, "calibration", max_sweeps=self.max_sweeps)
