@@ -270,5 +270,8 @@ def test_the_report_says_for_whom(bank: Bank) -> None:
     view = View(bank)
     assert "excluded in Q2 for b: translation" in flags(view)["i03"]
     bank.retract("Q2")
-    notices = attention({}, {}, bank.consensus(), None, bank.drift(), None, version=bank.version, acts=bank.acts())
+    notices = attention(
+        {}, {}, bank.consensus(), None, bank.drift(), None, version=bank.version, alarms=(), acts=bank.acts(),
+        fit=bank.fit(), pairs=bank.fit_pairs(), dif=bank.dif(),
+    )  # fmt: skip
     assert any("exclude of 'i03' in Q2 for b rests" in notice.text for notice in notices)
