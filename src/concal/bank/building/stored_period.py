@@ -22,7 +22,7 @@ from concal.bank.building.adjust import (
     adjust_table,
     rests_of,
 )
-from concal.bank.store.codec import decode_model
+from concal.bank.store.codec import decode_model, read_layout
 from concal.bank.store.files import sha256
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Act, PeriodEntry
@@ -155,14 +155,14 @@ class StoredPeriod:
     def strata(self) -> dict[str, dict[str, Any]]:
         """Response models of its groups as they are stored, stratum by stratum."""
         found: dict[str, dict[str, Any]] = {}
-        for name, content in self.reader.json("calibration")["groups"].items():
-            found.setdefault(split_stratum(name)[0], {})[name] = content["plain"]["model"]
+        for name, plain in read_layout(self.reader, "calibration").groups.items():
+            found.setdefault(split_stratum(name)[0], {})[name] = plain["model"]
         return found
 
     def models(self) -> dict[str, GroupModel]:
         """Response model and dimension of its groups; strata of one have the same."""
-        groups = self.reader.json("calibration")["groups"]
-        found = {split_stratum(name)[0]: content["plain"] for name, content in groups.items()}
+        groups = read_layout(self.reader, "calibration").groups
+        found = {split_stratum(name)[0]: plain for name, plain in groups.items()}
         return {name: GroupModel(decode_model(g["model"]).kind, g["dimension"]) for name, g in found.items()}
 
     def unconverged(self) -> list[str]:
@@ -206,10 +206,10 @@ class StoredPeriod:
 
 def stored_source(reader: FolderReader, calibration: Calibration, rests: Rests | None = None) -> Source:
     """A calibration without draws, as linking sees it: they are read group by group, and moved as `rests` say."""
-    content = reader.json("calibration")
+    layout = read_layout(reader, "calibration")
 
     def draws(group: str) -> npt.NDArray[np.float32]:
-        found = read_draws(reader, "draws", content, group)
+        found = read_draws(reader, "draws", layout, group)
         return moved_draws(found, rests[group]) if rests and group in rests else found
 
     return period_source(calibration, draws)
