@@ -21,7 +21,7 @@ from concal.bank.tables.results import read_consensus, read_totals
 from concal.calibration.result import Calibration
 from concal.consensus.combine import consensus_of
 from concal.consensus.factors.period import PeriodFactors, Placed
-from concal.consensus.result import Consensus
+from concal.consensus.result import Consensus, GroupConsensus
 from concal.data.linkage import Linkage, linkage
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
@@ -119,6 +119,14 @@ class Contents:
             )
         evidence = evidence_of(periods, lambda: read_totals(self._state))
         return with_uncounted(consensus_of(evidence, spec.consensus, items=items_of_tables(periods)), periods)
+
+    def _groups(self) -> tuple[GroupConsensus, ...]:
+        """The item groups of the consensus; none before the first period."""
+        return tuple(self.consensus(joint=False).groups.values()) if self.period_names else ()
+
+    def _links(self) -> pl.DataFrame:
+        """Where the consensus has the periods (`Consensus.links`); nowhere before the first."""
+        return self.consensus(joint=False).links if self.period_names else pl.DataFrame()
 
     def calibration(self, period: str, *, draws: bool = True) -> Calibration:
         """Draws of a period on its own metric, with diagnostics; `draws=False` reads everything but items' draws."""

@@ -50,7 +50,7 @@ class Diagnosis(Contents):
 
     def fit_bins(self) -> pl.DataFrame:
         """Observed and expected mean scores by ability, per item and period, abilities on the reference metric."""
-        return bin_table(self.period_fits(), in_force(self.consensus(joint=False).links) if self.period_names else {})
+        return bin_table(self.period_fits(), in_force(self._links()))
 
     def fit_pairs(self) -> pl.DataFrame:
         """Pairs of items with dependent residuals (Q3), the most dependent first."""
