@@ -23,12 +23,10 @@ import polars as pl
 
 from concal.bank.bank import Bank
 from concal.bank.building.progress import Clock
-from concal.bank.jobs.calibrating import calibrate_on_shelf
-from concal.bank.jobs.cluster import Task, calibrate_there, connected
-from concal.bank.store.shelf import Shelf
+from concal.bank.jobs.calibrating import Task, calibrate_on_shelf
+from concal.bank.jobs.cluster import calibrate_there, connected
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.calibration.fingerprint import fingerprint
 from concal.calibration.period import calibrate_period
 from concal.data.period import GroupData, PeriodData
 from concal.response import make_model
@@ -55,7 +53,7 @@ def simulate(period: str, responses: int, seed: int) -> PeriodData:
 
 def task_of(store: Store, data: PeriodData, spec: Spec) -> Task:
     """A period's calibration and its shelf."""
-    return Task(Shelf(store, data.period, fingerprint(data, spec, 1)), data, spec, 1)
+    return Task.of(store, data, spec, 1, calibrate_period)
 
 
 def draws_of(task: Task) -> np.ndarray:
@@ -71,7 +69,7 @@ def alone(store: Store, periods: list[PeriodData], spec: Spec) -> tuple[dict[str
     for data in periods:
         start = time.perf_counter()
         task = task_of(store, data, spec)
-        calibrate_on_shelf(store, task.shelf, calibrate_period, data, spec, 1, progress=None)
+        calibrate_on_shelf(task, calibrate_period, progress=None)
         seconds.append(time.perf_counter() - start)
         draws.append(draws_of(task))
     return {"task_seconds": [round(s, 2) for s in seconds], "task_cpu": time.process_time() - cpu}, draws

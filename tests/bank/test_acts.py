@@ -286,5 +286,5 @@ def test_what_acts_mean_for_a_period() -> None:
 def test_periods_without_acts_are_as_stored(bank: Bank) -> None:
     bank.split("v05", "Q2")
     stored = Periods(bank._store, bank.snapshot.periods)
-    assert "v05" in stored.calibration("Q2").group_of()
+    assert "v05" in stored["Q2"].calibration().group_of()
     assert "v05@Q2" in bank.factors("Q2").groups["vocabulary"].item_ids

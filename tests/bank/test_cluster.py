@@ -25,7 +25,7 @@ from concal.bank.jobs import travel
 from concal.bank.jobs.job import do_job, stop_job, write_job
 from concal.bank.jobs.job_data import read_data
 from concal.bank.store.folder import FolderReader
-from concal.bank.store.manifest import FileEntry, parse_json
+from concal.bank.store.manifest import load_files, parse_json
 from concal.bank.store.shelf import finished_on
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
@@ -119,7 +119,7 @@ def test_a_job_holds_everything_a_calibration_depends_on(tmp_path: Path) -> None
         name = write_job(bank._store, given, SPEC, 7)
         folder = bank._store.work / name
         content = parse_json((folder / "job.json").read_bytes(), "job")
-        entries = {key: FileEntry.model_validate(entry) for key, entry in content["files"].items()}
+        entries = load_files(content["files"])
         same(read_data(FolderReader(Store.open(folder), entries)), given)
 
 

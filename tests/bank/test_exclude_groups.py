@@ -136,7 +136,7 @@ def test_draws_lie_where_the_factors_have_the_items(excluded: Bank, truth: Bank)
     assert rms((xi.mean(axis=0) - other.mean(axis=0)) / other.std(axis=0)) < 0.35
     single = excluded.period_draws("Q1", [OUT[0]])[OUT[0]]
     np.testing.assert_allclose(single.reshape(-1, 2), xi[:, 0], atol=1e-6)
-    source = Periods.of(excluded._store, excluded.snapshot).source("Q1").groups[0]
+    source = Periods.of(excluded._store, excluded.snapshot)["Q1"].source().groups[0]
     np.testing.assert_allclose(source.draws()[:, rows], xi, atol=1e-6)
 
 
@@ -270,5 +270,8 @@ def test_the_report_says_for_whom(bank: Bank) -> None:
     view = View(bank)
     assert "excluded in Q2 for b: translation" in flags(view)["i03"]
     bank.retract("Q2")
-    notices = attention({}, {}, bank.consensus(), None, bank.drift(), None, version=bank.version, acts=bank.acts())
+    notices = attention(
+        {}, {}, bank.consensus(), None, bank.drift(), None, version=bank.version, alarms=(), acts=bank.acts(),
+        fit=bank.fit(), pairs=bank.fit_pairs(), dif=bank.dif(),
+    )  # fmt: skip
     assert any("exclude of 'i03' in Q2 for b rests" in notice.text for notice in notices)

@@ -122,9 +122,9 @@ def rebuilt(bank: Bank, path: Path, tables: Mapping[str, pl.DataFrame]) -> Bank:
 
 def afresh(fresh: Bank, stored: Periods, period: str, table: pl.DataFrame) -> NewPeriod:
     """A period of another bank as it came, under the spec it came with."""
-    reader = stored.reader(period)
-    spec = Spec.parse(tomllib.loads(read_bytes(stored.store, reader.entry("spec")).decode()))
-    calibration, states = stored.calibration(period), {k: v for k, v in stored.coding(period).items() if v is not None}
+    own = stored[period]
+    spec = Spec.parse(tomllib.loads(read_bytes(stored.store, own.reader.entry("spec")).decode()))
+    calibration, states = own.calibration(), {k: v for k, v in own.coding().items() if v is not None}
     persons = None if calibration.abilities is None else calibration.abilities.person_ids
     shelf = Shelf(fresh._store, period, secrets.token_hex(16))
     files = keep_calibration(shelf, calibration, spec)

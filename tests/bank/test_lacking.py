@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -20,14 +20,17 @@ from .programme import SPEC, fake_calibrator, items_table, responses_table
 WHOLE, LACKING = {"formula": "~ length", "lacking": []}, {"formula": "~ length", "lacking": ["length"]}
 
 
-class Coded(dict):
-    """Periods by name: coding and response model of one group."""
+class Coded(NamedTuple):
+    """A period: coding and response model of one group."""
 
-    def coding(self, period: str) -> Any:
-        return {"g": self[period][0]}
+    state: Any
+    model: str
 
-    def strata(self, period: str) -> Any:
-        return {"g": {"g": self[period][1]}}
+    def coding(self) -> Any:
+        return {"g": self.state}
+
+    def strata(self) -> Any:
+        return {"g": {"g": self.model}}
 
 
 @pytest.mark.parametrize(
@@ -42,7 +45,7 @@ class Coded(dict):
 )
 def test_the_coding_in_force_is_that_of_the_population(periods: Any, in_force: Any) -> None:
     """The same rule as `form_in_force`: features would otherwise be coded for another population's coefficients."""
-    assert newest_coding(Coded({f"Q{k}": period for k, period in enumerate(periods)})) == {"g": in_force}  # type: ignore[arg-type]
+    assert newest_coding({f"Q{k}": Coded(*period) for k, period in enumerate(periods)}) == {"g": in_force}  # type: ignore[arg-type]
 
 
 EMPTY = pl.lit(None, dtype=pl.Float64)

@@ -191,7 +191,7 @@ def test_concurrent_adds_lose_no_item_and_keep_their_coding(any_place: Place) ->
     assert one.features == two.features
     assert one.coding != two.coding, "centred differently: not the same features"
     periods = Periods.of(bank._store, bank.snapshot)
-    assert bank.design_states()["vocabulary"]["features"] == periods.coding("Q2")["vocabulary"]["features"]
+    assert bank.design_states()["vocabulary"]["features"] == periods["Q2"].coding()["vocabulary"]["features"]
     for item, length in (("v17", 2.0), ("v19", 14.0)):  # what is stored is what the newest period's coding predicts
         asked = pl.DataFrame({"item_id": [item], "group": ["vocabulary"], "length": [length]})
         np.testing.assert_allclose(bank.predict(asked)["mean"], bank.items([item])["mean"], atol=1e-12)
@@ -245,7 +245,7 @@ def test_items_nobody_answered_are_predicted_whatever_formula_was_in_force(any_p
     fresh = Bank.create(any_place / "fresh", bank.spec)
     periods = Periods.of(bank._store, bank.snapshot)
     for period, table in (("Q1", long), ("Q2", short)):
-        states = {name: state for name, state in periods.coding(period).items() if state}
+        states = {name: state for name, state in periods[period].coding().items() if state}
         fresh.add_calibration(bank.calibration(period), design_states=states, items=table)
     assert {"v16", "v17", "v18", "v19"} <= set(unanswered(bank))
     assert bank.items().equals(fresh.items())
@@ -268,7 +268,7 @@ def test_of_an_item_table_everything_a_formula_can_read_is_kept(bank: Bank) -> N
     }
     add(bank, "Q3", 4, items=table.with_columns(**others))
     bank.exclude("v05", "Q3")
-    kept = Periods.of(bank._store, bank.snapshot).listed("Q3")
+    kept = Periods.of(bank._store, bank.snapshot)["Q3"].listed(*table.columns, *others)
     lost = {"empty", "options", "picture"}
     assert set(kept.columns) == {*table.columns, *others} - lost
     assert kept.sort("whole")["n_responses"].to_list() == list(range(n))

@@ -151,7 +151,7 @@ def test_a_limit_that_comes_first_is_told_while_there_is_time(small, monkeypatch
     told = run._progress(0.0)
     assert told.needs == (run.warmup_end + forecast[0] if in_vain else None)
     lines = []
-    Clock(lambda stage, share, message: lines.append(message)).engine(told)
+    Clock(lambda stage, share, message: lines.append(message)).sampling("calibrate", told)
     assert ("the limit of sweeps comes first: the targets need some 48,000" in lines[0]) == in_vain
     assert told.expected_sweeps == min(run.warmup_end + forecast[1], 10_000)
     low, high = told.remaining

@@ -122,7 +122,7 @@ def test_one_period_is_nothing_to_pool(tmp_path):
 
 
 def test_fit_pooled_hands_on_populations(monkeypatch):
-    monkeypatch.setattr(pooled, "engine", lambda: made_up)
+    monkeypatch.setattr(pooled, "calibrate_period", made_up)
     items = items_table(20)
     found = fit_pooled({p: responses_table(items, p) for p in PERIODS}, items, SPEC, reference=PERIODS[1])
     assert found.abilities.populations == (PERIODS[1], PERIODS[0], PERIODS[2])
@@ -130,7 +130,7 @@ def test_fit_pooled_hands_on_populations(monkeypatch):
 
 
 def test_fit_pooled_counts_returning_examinees_once(monkeypatch):
-    monkeypatch.setattr(pooled, "engine", lambda: made_up)
+    monkeypatch.setattr(pooled, "calibrate_period", made_up)
     items = items_table(20)
     first = responses_table(items, PERIODS[0])
     returning = pl.concat([responses_table(items, PERIODS[1]), first.head(100)])

@@ -12,9 +12,10 @@ import pytest
 from concal.bank.bank import Bank
 from concal.bank.exchange.arviz import read_arviz, write_arviz
 from concal.bank.exchange.draws import calibration_from_draws
-from concal.bank.exchange.export import neutral, read_export
+from concal.bank.exchange.export import read_export
 from concal.bank.exchange.legacy import legacy_calibration
-from concal.bank.exchange.software import catsim_matrix, read_mirt
+from concal.bank.exchange.software import catsim_table
+from concal.bank.exchange.writers import neutral
 from concal.errors import BankError, DataError
 from concal.spec import Spec
 
@@ -88,9 +89,8 @@ def test_catsim_takes_the_matrix(bank: Bank, tmp_path: Path) -> None:
     assert done.items == 27
     assert len(done.left_out) == 36
     table = read_export(done.path)
-    matrix, ids = catsim_matrix(bank.consensus())
-    np.testing.assert_array_equal(table.select("a", "b", "c", "d").to_numpy(), matrix)
-    assert table["item_id"].to_list() == list(ids)
+    matrix, ids = table.select("a", "b", "c", "d").to_numpy(), table["item_id"].to_list()
+    assert table.equals(catsim_table(bank.consensus())[0])
     items = catsim.ItemBank(matrix)
     assert items.n_items == 27
     consensus = bank.consensus()
@@ -107,7 +107,9 @@ def test_mirt_table_gives_the_same_curves(bank: Bank, tmp_path: Path) -> None:
     done = bank.export(tmp_path / "mirt.csv", format="mirt")
     assert set(done.left_out) == {f"dictation{k}" for k in range(12)}
     table = pl.read_csv(done.path, schema_overrides={"item": pl.String})
-    values = read_mirt(table)
+    values: dict[str, dict[str, float]] = {}
+    for item, name, value in table.select("item", "name", "value").iter_rows():
+        values.setdefault(item, {})[name] = value
     classes = dict(table.select("item", "class").iter_rows())
     theta = np.linspace(-3, 3, 7)
     for name, group in bank.consensus().groups.items():

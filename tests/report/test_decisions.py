@@ -73,6 +73,7 @@ def test_alarms_are_problems_and_resting_acts_doubts(decided):
     bank.retract(PERIODS[2])
     notices = attention(
         {}, {}, view.consensus, None, view.drift.items, None, version=bank.version, acts=bank.acts(),
+        fit=bank.fit(), pairs=bank.fit_pairs(), dif=bank.dif(),
         alarms=[Alarm("outside", "consensus", "3 items lie outside")],
     )  # fmt: skip
     assert (notices[0].level, notices[0].text) == ("problem", "3 items lie outside")

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from concal.bank.store.manifest import Act
+from concal.bank.store.manifest import Act, Snapshot
 
 Answered = Mapping[str, Mapping[str, int]]
 """Item -> group of examinees -> responses."""
@@ -67,6 +67,11 @@ class Acts:
 
     acts: tuple[Act, ...] = ()
     order: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Acts:
+        """Those of a stored version."""
+        return cls(snapshot.acts, snapshot.ordered_periods())
 
     def with_period(self, period: str) -> Acts:
         """The same with a period that is about to come."""

@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from concal.bank.building.link_periods import Made
-from concal.bank.building.progress import Progress, Update
-from concal.bank.building.spec import with_consensus, write_spec
+from concal.bank.building.next_version import Contribution, make_next_version
+from concal.bank.building.progress import Clock, Progress, Update
+from concal.bank.building.spec import changed, write_spec
 from concal.bank.evaluation import Evaluation
 from concal.bank.jobs.calibrating import Calibrator
 from concal.bank.jobs.cluster import Cluster, reached
@@ -21,9 +22,10 @@ from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction, add_release, create_store
 from concal.bank.store.upkeep import Pruned, Verification, prune, verify
 from concal.bank.update import add, change, decide
-from concal.bank.update.backfill import Row, backfill, read_backlog
+from concal.bank.update.backfill import backfill, read_backlog
 from concal.bank.update.check import check
 from concal.bank.update.reporting import Rules, set_reporting
+from concal.bank.update.request import Request
 from concal.bank.version import Version
 from concal.calibration.result import Calibration
 from concal.data.check import CheckedPeriod
@@ -142,28 +144,29 @@ class Bank(Version):
         max_sweeps
             Another limit than ``calibration.max_sweeps``, for this run.
         """
+        asked = Request(
+            self.spec,
+            period,
+            responses,
+            items,
+            spec=spec,
+            wide=wide,
+            replace=replace,
+            keep_responses=keep_responses,
+            seed=seed,
+            reason=reason,
+            resume=resume,
+            progress=progress,
+            calibrator=calibrator,
+            shards=shards,
+            accept_unconverged=accept_unconverged,
+            max_sweeps=max_sweeps,
+        )
         with reached(cluster, self._store) as client:
-            done = add.add(
-                self._store,
-                self.spec,
-                period,
-                responses,
-                items,
-                spec=spec,
-                wide=wide,
-                replace=replace,
-                keep_responses=keep_responses,
-                seed=seed,
-                reason=reason,
-                resume=resume,
-                progress=progress,
-                calibrator=calibrator,
-                cluster=client,
-                shards=shards,
-                accept_unconverged=accept_unconverged,
-                max_sweeps=max_sweeps,
-            )
-        return self._moved(done)
+            return self._add(asked, client)
+
+    def _add(self, asked: Request, client: Cluster | None, links: Made | None = None) -> Update:
+        return self._moved(add.add(self._store, asked, client, links))
 
     def check(
         self,
@@ -177,19 +180,8 @@ class Bank(Version):
         shards: int | None = None,
     ) -> CheckedPeriod:
         """Everything `add` would ask before it samples; what passes here is sampled there. Changes nothing."""
-        return check(
-            self._store,
-            self._store.head(),
-            self.spec,
-            period,
-            responses,
-            items,
-            spec=spec,
-            wide=wide,
-            replace=replace,
-            shards=shards,
-            whole_plan=True,
-        )[1]
+        asked = Request(self.spec, period, responses, items, spec=spec, wide=wide, replace=replace, shards=shards)
+        return check(self._store, self._store.head(), asked, whole_plan=True)[1]
 
     def backfill(
         self,
@@ -213,33 +205,19 @@ class Bank(Version):
         keep_responses, reason, progress, accept_unconverged, max_sweeps, cluster
             As in `add`.
         """
-
-        def one(row: Row, links: Made, client: Cluster | None) -> Update:
-            done = add.add(
-                self._store,
+        asked = [
+            Request(
                 self.spec,
-                row.period,
-                row.responses,
-                row.items,
-                spec=None,
-                wide=False,
-                replace=False,
+                *row,
                 keep_responses=keep_responses,
-                seed=None,
                 reason=reason,
-                resume=True,
                 progress=progress,
-                calibrator=None,
-                cluster=client,
                 accept_unconverged=accept_unconverged,
                 max_sweeps=max_sweeps,
-                links=links,
             )
-            return self._moved(done)
-
-        return backfill(
-            self._store, read_backlog(manifest), one, cluster=cluster, progress=progress, max_sweeps=max_sweeps
-        )
+            for row in read_backlog(manifest)
+        ]
+        return backfill(self._store, asked, self._add, cluster=cluster, progress=progress)
 
     def add_calibration(
         self,
@@ -265,18 +243,16 @@ class Bank(Version):
         replace, reason, progress, accept_unconverged
             As in `add`.
         """
-        done = add.add_calibration(
-            self._store,
+        asked = Request(
             self.spec,
-            calibration,
-            design_states or {},
-            items,
+            calibration.period,
+            items=items,
             replace=replace,
             reason=reason,
             progress=progress,
             accept_unconverged=accept_unconverged,
         )
-        return self._moved(done)
+        return self._moved(add.add_calibration(self._store, asked, calibration, design_states or {}))
 
     def add_draws(
         self,
@@ -312,7 +288,7 @@ class Bank(Version):
         Examinees who were left out of another period because this one had them do not come back: their responses are
         not in the bank. A warning names such periods, which `add` with `replace` puts right; it stays while it is true.
         """
-        return self._moved(change.retract(self._store, period, reason=reason, progress=progress))
+        return self._change(change.retract(period), period, reason, progress)
 
     def combine(
         self, *, method: str | None = None, reason: str = "", progress: Progress | None = None, **options: Any
@@ -322,12 +298,12 @@ class Bank(Version):
         unknown = sorted(set(given) - set(ConsensusSpec.model_fields))
         if unknown:
             raise BankError(f"unknown options {first_few(unknown)}; there are {', '.join(ConsensusSpec.model_fields)}")
-        with_consensus(self.spec, given)  # a bad value is refused before any work
-        return self._moved(change.recombine(self._store, given, reason=reason, progress=progress))
+        changed(self.spec, "consensus", **given)  # a bad value is refused before any work
+        return self._change(change.recombine(given), None, reason, progress)
 
     def rereference(self, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
         """Put everything on another period's metric: all periods are linked to it, nothing is calibrated again."""
-        return self._moved(change.rereference(self._store, period, reason=reason, progress=progress))
+        return self._change(change.rereference(period), period, reason, progress)
 
     def set_reporting(self, rules: Rules, *, reason: str = "") -> Update:
         """Change how theta is reported from this version on; items stay as they are, and releases keep their rules.
@@ -365,8 +341,8 @@ class Bank(Version):
         reason, progress
             As in `add`.
         """
-        done = decide.exclude(self._store, item, period, person_group=person_group, reason=reason, progress=progress)
-        return self._moved(done)
+        act = decide.exclude(item, period, person_group=person_group, reason=reason)
+        return self._change(act, period, reason, progress)
 
     def include(
         self,
@@ -378,8 +354,7 @@ class Bank(Version):
         progress: Progress | None = None,
     ) -> Update:
         """Let a period's factor of an item count again, or one group of examinees in it: the opposite of `exclude`."""
-        done = decide.include(self._store, item, period, person_group=person_group, reason=reason, progress=progress)
-        return self._moved(done)
+        return self._change(decide.include(item, period, person_group=person_group), period, reason, progress)
 
     def split(
         self,
@@ -409,12 +384,18 @@ class Bank(Version):
         """
         asked = [periods] if isinstance(periods, str) else list(dict.fromkeys(periods))
         goes_on = len(asked) == 1 if onwards is None else onwards
-        done = decide.split(self._store, item, asked, new_id=new_id, onwards=goes_on, reason=reason, progress=progress)
-        return self._moved(done)
+        act = decide.split(item, asked, new_id=new_id, onwards=goes_on, reason=reason)
+        return self._change(act, None, reason, progress)
 
     def join(self, new_id: str, *, reason: str = "", progress: Progress | None = None) -> Update:
         """Put an item that was split off back: the opposite of `split`."""
-        return self._moved(decide.join(self._store, new_id, reason=reason, progress=progress))
+        return self._change(decide.join(new_id), None, reason, progress)
+
+    def _change(self, contribute: Contribution, period: str | None, reason: str, progress: Progress | None) -> Update:
+        """Commit what brings no period; `period` is the one it is about."""
+        clock = Clock(progress)
+        made = make_next_version(self._store, contribute, reason=reason, clock=clock)
+        return self._moved(made.update(clock, period))
 
     def _moved(self, done: Update) -> Update:
         self._snapshot = self._store.snapshot(done.version)

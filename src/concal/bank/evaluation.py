@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import polars as pl
@@ -66,33 +66,24 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """The object ``concal evaluate --json`` prints."""
+        plain = self.content()
         return {
             "agreement": [_nested(row, "sd_ratio", ("low", "mid", "high")) for row in self.agreement.to_dicts()],
             "overall": [_nested(row, "sd_ratio", ("low", "mid", "high")) for row in self.overall.to_dicts()],
             "distance": self.distance.to_dicts(),
             "abilities": self.abilities.to_dicts(),
-            "fallback": dict(self.fallback),
-            "cost": dict(self.cost),
+            "fallback": plain["fallback"],
+            "cost": plain["cost"],
             "recovery": [_nested(row, "coverage", ("50", "90", "95")) for row in self.recovery.to_dicts()],
-            "reference": self.reference,
-            "periods": list(self.periods),
-            "max_rhat": self.max_rhat,
-            "warnings": list(self.warnings),
-            "version": self.version,
+            **{name: plain[name] for name in ("reference", "periods", "max_rhat", "warnings", "version")},
         }
 
     def content(self) -> dict[str, Any]:
         """Everything but the tables, as plain data for a bank."""
+        values = {item.name: getattr(self, item.name) for item in fields(self) if item.name not in FRAMES}
         return {
-            "name": self.name,
-            "reference": self.reference,
-            "periods": list(self.periods),
-            "methods": list(self.methods),
-            "fallback": dict(self.fallback),
-            "cost": dict(self.cost),
-            "max_rhat": self.max_rhat,
-            "warnings": list(self.warnings),
-            "version": self.version,
+            name: list(value) if isinstance(value, tuple) else dict(value) if isinstance(value, Mapping) else value
+            for name, value in values.items()
         }
 
     def frames(self) -> dict[str, pl.DataFrame]:

@@ -66,7 +66,7 @@ def _is(group: GroupSpec, model: ResponseModel) -> bool:
 
 def split_items(version: Contents) -> SplitItems:
     """Which items ids mean that were split: in every period, and in one that would be added next."""
-    acts = Acts(version.snapshot.acts, version.period_names)
+    acts = Acts.of(version.snapshot)
     if not any(act.kind == "split" for act in acts.acts):
         return SplitItems(periods={name: {} for name in version.period_names})
     return SplitItems(acts.meanings(None), {name: version.meanings(name) for name in version.period_names})

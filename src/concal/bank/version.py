@@ -45,7 +45,7 @@ class Version(Tables, Diagnosis, People):
 
     def period_draws(self, period: str, ids: Iterable[str]) -> dict[str, np.ndarray[Any, Any]]:
         """Draws of some items in one period, on its own metric: (chain, draw, parameter) by item."""
-        return dict(self._periods.item_draws(period, ids))
+        return dict(self._periods[period].item_draws(ids))
 
     def predict(self, items: Table, *, long: bool = True) -> pl.DataFrame:
         """Parameters for items nobody has answered, from their features.

@@ -16,6 +16,9 @@ from concal.evaluate.notice import Notice
 from concal.evaluate.verdict import poor_agreement
 from concal.linking.result import Link
 
+MOST_FALLBACK = 0.05
+"""Share of answered items in the population fallback above which periods are called too thin."""
+
 
 def attention(
     calibrations: Mapping[str, Calibration],
@@ -26,18 +29,16 @@ def attention(
     evaluation: Evaluation | None,
     *,
     version: int,
-    alarms: Sequence[Alarm] = (),
-    acts: pl.DataFrame | None = None,
-    fit: pl.DataFrame | None = None,
-    pairs: pl.DataFrame | None = None,
-    dif: pl.DataFrame | None = None,
-    max_fallback: float = 0.05,
+    alarms: Sequence[Alarm],
+    acts: pl.DataFrame,
+    fit: pl.DataFrame,
+    pairs: pl.DataFrame,
+    dif: pl.DataFrame,
 ) -> tuple[Notice, ...]:
     """Everything the stages warned about, and what only the whole bank shows; problems first.
 
     `alarms` are the bank's contradictions (`Version.alarms`), `acts` its decisions (`Version.acts`), `fit`, `pairs`
-    and `dif` what it says of the items' fit and fairness (`Version.fit`, `Version.fit_pairs`, `Version.dif`). Above
-    the share `max_fallback` of answered items in the population fallback the periods are called too thin.
+    and `dif` what it says of the items' fit and fairness (`Version.fit`, `Version.fit_pairs`, `Version.dif`).
     """
     found = [Notice("problem", alarm.section, alarm.text) for alarm in alarms]
     found += _calibrations(calibrations)
@@ -45,7 +46,7 @@ def attention(
     if linkage is not None:
         found += [Notice("problem", "data", text) for text in linkage.problems()]
     found += [Notice("doubt", "consensus", text) for text in consensus.warnings]
-    if consensus.fallback_share > max_fallback:
+    if consensus.fallback_share > MOST_FALLBACK:
         found.append(
             Notice(
                 "doubt",
@@ -91,9 +92,9 @@ def drifted(drift: pl.DataFrame) -> pl.DataFrame:
     return drift.filter(pl.col("drifted")) if "drifted" in drift.columns else drift.clear()
 
 
-def _resting(acts: pl.DataFrame | None) -> Iterator[Notice]:
+def _resting(acts: pl.DataFrame) -> Iterator[Notice]:
     """Acts that name periods the bank does not have."""
-    for row in acts.filter(pl.col("idle")).iter_rows(named=True) if acts is not None else ():
+    for row in acts.filter(pl.col("idle")).iter_rows(named=True):
         whose = f" for {row['person_group']}" if row["person_group"] else ""
         yield Notice(
             "doubt",

@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 
 from concal import metric
+from concal.bank.tables.views import count_sources
 from concal.calibration.result import Calibration
 from concal.consensus.factors.period import GroupFactors
 from concal.consensus.result import Consensus
@@ -171,11 +172,8 @@ def source_table(consensus: Consensus) -> pl.DataFrame:
     """Items by where their numbers come from: group, dimension, model, items, consensus, fallback, predicted."""
     rows = []
     for name, group in consensus.groups.items():
-        sources = [str(s) for s in group.source]
-        kinds = {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
-        rows.append(
-            {"group": name, "dimension": group.dimension, "model": group.model.kind, "items": len(sources), **kinds}
-        )
+        own = {"group": name, "dimension": group.dimension, "model": group.model.kind, "items": len(group.item_ids)}
+        rows.append({**own, **count_sources(group)})
     return pl.DataFrame(rows)
 
 

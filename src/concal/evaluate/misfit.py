@@ -16,36 +16,28 @@ DEPENDENT = 0.2
 """Q3 from which a pair of items is called dependent; the customary mark."""
 
 
-def misfits(fit: pl.DataFrame | None) -> pl.DataFrame:
+def misfits(fit: pl.DataFrame) -> pl.DataFrame:
     """The rows of a fit table that deserve a look: flagged, and large enough to matter."""
-    if fit is None or "flagged" not in fit.columns:
-        return pl.DataFrame()
     return fit.filter(pl.col("flagged") & (pl.col("misfit") >= LEAST))
 
 
-def falling(fit: pl.DataFrame | None) -> pl.DataFrame:
+def falling(fit: pl.DataFrame) -> pl.DataFrame:
     """Those of them whose score falls with the ability, in order of how surely: most likely their key is reversed."""
     bad = misfits(fit)
     return bad if bad.is_empty() else bad.filter(pl.col("falling_p") <= FALLS).sort("falling_p", maintain_order=True)
 
 
-def dependent(pairs: pl.DataFrame | None, fdr: float = 0.05) -> pl.DataFrame:
+def dependent(pairs: pl.DataFrame) -> pl.DataFrame:
     """The rows of a table of pairs that depend on each other."""
-    if pairs is None or "q3" not in pairs.columns:
-        return pl.DataFrame()
-    return pairs.filter((pl.col("q_value") <= fdr) & (pl.col("q3") >= DEPENDENT))
+    return pairs.filter((pl.col("q_value") <= 0.05) & (pl.col("q3") >= DEPENDENT))
 
 
-def differing(dif: pl.DataFrame | None) -> pl.DataFrame:
+def differing(dif: pl.DataFrame) -> pl.DataFrame:
     """The rows of a DIF table in which an item differs, and by enough to matter."""
-    if dif is None or "flagged" not in dif.columns:
-        return pl.DataFrame()
     return dif.filter(pl.col("flagged") & (pl.col("score_size") >= LEAST))
 
 
-def misfit_notices(
-    fit: pl.DataFrame | None, pairs: pl.DataFrame | None, dif: pl.DataFrame | None = None
-) -> Iterator[Notice]:
+def misfit_notices(fit: pl.DataFrame, pairs: pl.DataFrame, dif: pl.DataFrame) -> Iterator[Notice]:
     """Misfit, local dependence and differential item functioning, one notice each."""
     bad = misfits(fit)
     if bad.height:
@@ -101,9 +93,7 @@ def change_in_words(row: Mapping[str, Any]) -> str:
     return f"{row['direction']} by {shift:.2f}" if 2 * shift >= size else f"another shape of the curve, by {size:.2f}"
 
 
-def misfit_flags(
-    fit: pl.DataFrame | None, pairs: pl.DataFrame | None, dif: pl.DataFrame | None = None
-) -> Iterator[tuple[str, str]]:
+def misfit_flags(fit: pl.DataFrame, pairs: pl.DataFrame, dif: pl.DataFrame) -> Iterator[tuple[str, str]]:
     """(item id, what is worth knowing about it)."""
     fall = {(row["item_id"], row["period"]) for row in falling(fit).iter_rows(named=True)}
     for row in misfits(fit).iter_rows(named=True):
@@ -113,7 +103,4 @@ def misfit_flags(
         for item, other in ((row["item_id"], row["other_id"]), (row["other_id"], row["item_id"])):
             yield item, f"depends on {other} in {row['period']}: Q3 {row['q3']:.2f}"
     for row in differing(dif).iter_rows(named=True):
-        yield (
-            row["item_id"],
-            f"for {row['person_group']} {change_in_words(row)} of the score",
-        )
+        yield row["item_id"], f"for {row['person_group']} {change_in_words(row)} of the score"

@@ -13,14 +13,12 @@ import polars as pl
 from concal.bank.bank import Bank
 from concal.bank.building.progress import Clock, Progress
 from concal.bank.evaluation import Evaluation
-from concal.bank.jobs.calibrating import Calibrator, calibrate_on_shelf, calibrator_of
-from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, connected, reached
-from concal.bank.jobs.travel import TravellingCheckpoint, drop_tables
-from concal.bank.store.manifest import FileEntry
-from concal.bank.store.shelf import Shelf
+from concal.bank.jobs.calibrating import Calibrator, Task, calibrator_of, until_done
+from concal.bank.jobs.cluster import Cluster, calibrate, reached
+from concal.bank.jobs.travel import drop_tables
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
-from concal.calibration.fingerprint import fingerprint
+from concal.bank.tables.views import count_sources
 from concal.calibration.period import calibrate_period
 from concal.calibration.result import Calibration, mixture_moments
 from concal.consensus.result import Consensus
@@ -167,7 +165,7 @@ def evaluate_bank(
     with reached(cluster, Store.open(bank.path)) as client:  # what may be refused comes before the fit
         own = bank.consensus_spec.method
         consensuses, failed = _consensuses(bank, methods or (METHODS if own in METHODS else (own,)))
-        pooled, cost = _fit(bank, data, seed, Clock(progress, "pooled fit"), run, client)
+        pooled, cost = _fit(bank, data, seed, Clock(progress), run, client)
     calibrations = {p: bank.calibration(p, draws=False) for p in periods}
     found = []
     for method, consensus in consensuses.items():
@@ -243,20 +241,13 @@ def _fit(
     bank: Bank, data: PeriodData, seed: int | None, clock: Clock, run: Calibrator, cluster: Cluster | None
 ) -> tuple[Calibration, dict[str, Any]]:
     spec, store = bank.spec, Store.open(bank.path)
-    used = spec.calibration.seed if seed is None else seed
-    shelf = Shelf(store, data.period, fingerprint(data, spec, used, run))
-    try:
+    task = Task.of(store, data, spec, spec.calibration.seed if seed is None else seed, run)
+    with until_done(task.shelf):
         with measure_cost() as cost:
-            if cluster is None:
-                files = calibrate_on_shelf(store, shelf, run, data, spec, used, progress=clock.engine)
-            else:
-                files = _fit_elsewhere(store, Task(shelf, data, spec, used), clock, cluster)
-        pooled = read_calibration(shelf.reader(files))  # wherever it was fitted: the same bits in the same order
-    except BaseException:
-        shelf.release()
-        raise
-    TravellingCheckpoint(store, shelf.folder).clear()
-    shelf.clear()
+            files = calibrate(store, {"pooled fit": task}, run, clock, cluster)["pooled fit"]
+            if cluster is not None:
+                drop_tables(store, task.shelf.folder.name)
+        pooled = read_calibration(task.shelf.reader(files))  # wherever it was fitted: the same bits in the same order
     convergence = pooled.convergence
     return pooled, {
         "pooled_seconds": convergence.seconds,  # of all runs, where it was interrupted
@@ -271,21 +262,12 @@ def _fit(
     }
 
 
-def _fit_elsewhere(store: Store, task: Task, clock: Clock, cluster: Cluster) -> dict[str, FileEntry]:
-    """The pooled fit as a job of a cluster."""
-    with connected(cluster, store) as client:
-        files = calibrate_there(client, store, {"pooled fit": task}, clock)
-    drop_tables(store, task.shelf.folder.name)
-    return files["pooled fit"]
-
-
 def _fallback(consensuses: Mapping[str, Consensus]) -> dict[str, Any]:
     """Share and number of items with the population fallback, per method; the first method's also at the top."""
     by_method = {}
     for method, consensus in consensuses.items():
-        sources = [str(s) for group in consensus.groups.values() for s in group.source]
-        answered = sum(s != "predicted" for s in sources)
-        fallen = sources.count("fallback")
+        counts = count_sources(*consensus.groups.values())
+        fallen, answered = counts["fallback"], counts["fallback"] + counts["consensus"]
         by_method[method] = {"share": fallen / answered if answered else 0.0, "items": fallen}
     first = next(iter(by_method.values()), {"share": 0.0, "items": 0})
     return {**first, "by_method": by_method}

@@ -41,7 +41,7 @@ def _used(state: State) -> dict[str, Any]:
 
 def merged_coding(periods: Periods) -> dict[str, Any]:
     """How the next period should code features: each as the first present period that has it."""
-    return merge_codings(periods.coding(period) for period in periods)
+    return merge_codings(period.coding() for period in periods.values())
 
 
 def merge_codings(codings: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -62,9 +62,9 @@ def newest_coding(periods: Periods) -> dict[str, Any]:
     Another response model has other parameters: periods with another one than the group's newest do not count.
     """
     seen: dict[str, list[tuple[State | None, dict[str, Any]]]] = {}
-    for period in periods:
-        models = periods.strata(period)
-        for name, state in periods.coding(period).items():
+    for period in periods.values():
+        models = period.strata()
+        for name, state in period.coding().items():
             seen.setdefault(name, []).append((state, models.get(name, {})))
     return {name: in_force([s for s, m in found if _alike(m, found[-1][1])]) for name, found in seen.items()}
 
@@ -85,13 +85,12 @@ def in_force(states: Sequence[State | None]) -> State | None:
 def _missing(periods: Periods, codings: Mapping[str, State | None]) -> pl.DataFrame:
     """item_id and group of the items of all item tables that no period calibrated under its group's coding."""
     listed = pl.DataFrame(schema={"item_id": pl.String, "group": pl.String})
-    for period in periods:
-        table = periods.listed(period, ())
-        listed = pl.concat([table, listed]).unique("item_id", keep="first", maintain_order=True)
-    for period in periods:
-        own = periods.coding(period)
+    for period in periods.values():
+        listed = pl.concat([period.listed(), listed]).unique("item_id", keep="first", maintain_order=True)
+    for period in periods.values():
+        own = period.coding()
         alike = [name for name, state in codings.items() if own.get(name) == state]
-        seen = periods.calibrated(period).filter(pl.col("group").is_in(alike))
+        seen = period.calibrated().filter(pl.col("group").is_in(alike))
         listed = listed.join(seen.select("item_id"), on="item_id", how="anti")
     return listed
 
@@ -123,8 +122,8 @@ def items_of_tables(periods: Periods) -> dict[str, NewItems]:
         if state is None or not left.height:
             continue
         rows: dict[str, np.ndarray[Any, Any]] = {}
-        for period in reversed(list(periods)):
-            table = periods.listed(period, parse_formula(state["formula"]).columns).filter(pl.col("group") == name)
+        for period in reversed(list(periods.values())):
+            table = period.listed(*parse_formula(state["formula"]).columns).filter(pl.col("group") == name)
             coded = _design_rows(table.join(left, on="item_id", how="semi"), name, state)
             rows |= coded
             left = left.filter(~pl.col("item_id").is_in(list(coded)))

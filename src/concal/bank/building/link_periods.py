@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 
 import polars as pl
 
 from concal.bank.building.evidence import evidence_of, sum_totals
-from concal.bank.building.periods import Periods, hash_of
+from concal.bank.building.periods import Periods
+from concal.bank.building.stored_period import hash_of
 from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import PeriodEntry
 from concal.bank.store.transaction import Transaction
@@ -60,7 +62,7 @@ class _Linker:
         self.transaction, self.made = transaction, made
         self.entries: dict[str, PeriodEntry] = {}  # in the order they were linked
         self.anew: list[str] = []
-        self._answered: dict[str, dict[str, set[str]]] = {}
+        self.answered = cache(self._answered)  # each period's are read once
 
     @property
     def done(self) -> Periods:
@@ -89,11 +91,9 @@ class _Linker:
                 return False
         return True
 
-    def answered(self, name: str) -> dict[str, set[str]]:
-        """Items with responses, by dimension; each period's are read once."""
-        if name not in self._answered:
-            self._answered[name] = {d: set(ids) for d, ids in self.periods.answered(name).items()}
-        return self._answered[name]
+    def _answered(self, name: str) -> dict[str, set[str]]:
+        """Items with responses, by dimension."""
+        return {d: set(ids) for d, ids in self.periods[name].answered().items()}
 
     def put_reference(self) -> None:
         """The period that sets the metric; refused where nothing could be linked to it in some dimension."""
@@ -113,7 +113,7 @@ class _Linker:
     def put(self, name: str) -> None:
         """Link one period, unless the link it has was made from the same."""
         entry, direct, so_far = self.periods.entries[name], self._direct_key(name), self.done
-        before = [(n, so_far.content_key(n), e.link_key) for n, e in so_far.entries.items()]
+        before = [(n, period.content_key(), period.entry.link_key) for n, period in so_far.items()]
         through = hash_of(direct, TOTALS, self.spec.consensus.half_life, before)
         if entry.link_key in (direct, through):
             self.entries[name] = entry
@@ -121,11 +121,11 @@ class _Linker:
         key = next((key for key in (direct, through) if key in self.made), None)
         if key is None:
             link = link_sources(
-                self.periods.source(name),
-                self.periods.source(self.reference),
+                self.periods[name].source(),
+                self.periods[self.reference].source(),
                 spec=self.spec.linking_in_force,
                 consensus=lambda: self._consensus(so_far),
-                others=lambda: ((so_far.source(other), so_far.link(other)) for other in so_far),
+                others=lambda: ((seen.source(), seen.link()) for seen in so_far.values()),
                 threads=self.spec.calibration.threads,
             )
             key = direct if is_direct(link, self.spec.linking.min_anchors) else through
@@ -153,7 +153,7 @@ class _Linker:
 def direct_key(periods: Periods, name: str, reference: str, spec: Spec) -> str:
     """Of a link that depends on the period and the reference alone."""
     linking = spec.linking_in_force.model_dump_json()
-    return hash_of(LINKING, name, *(periods.content_key(n) for n in (name, reference)), reference, linking)
+    return hash_of(LINKING, name, *(periods[n].content_key() for n in (name, reference)), reference, linking)
 
 
 def is_direct(link: Link, min_anchors: int) -> bool:

@@ -8,8 +8,9 @@ always in the same way. When another writer was faster, all of it is done again 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from concal.bank.acts import Acts
 from concal.bank.building.coding import items_of_tables
@@ -17,7 +18,7 @@ from concal.bank.building.evidence import evidence_of, next_totals, totals_key
 from concal.bank.building.link_periods import Made, link_periods
 from concal.bank.building.new_period import NewPeriod
 from concal.bank.building.periods import Periods
-from concal.bank.building.progress import Clock
+from concal.bank.building.progress import Clock, Update
 from concal.bank.building.spec import read_spec, refuse_other_dimensions, write_spec
 from concal.bank.building.uncounted import with_uncounted
 from concal.bank.store.commit import commit, successor
@@ -73,6 +74,22 @@ class NextVersion:
     link: Link | None
     alarms: tuple[Alarm, ...] = ()
 
+    def update(self, clock: Clock, period: str | None, said: Iterable[str] = (), **found: Any) -> Update:
+        """The same for whoever asked for it: about a period, with what was said and found of that on the way."""
+        raised = (alarm.text for alarm in self.alarms)
+        consensus = self.consensus.warnings if self.consensus else ()
+        return Update(
+            version=self.snapshot.number,
+            action=self.snapshot.action,
+            period=period,
+            warnings=tuple(dict.fromkeys((*raised, *said, *consensus))),
+            consensus=self.consensus,
+            link=self.link,
+            relinked=self.relinked,
+            costs=dict(clock.costs),
+            **found,
+        )
+
 
 @one_blas_thread
 def make_next_version(
@@ -118,8 +135,8 @@ def _build(
     memory = {} if new is None else {new.name: (new.calibration, new.factors)}
     acts = head.acts if change.acts is None else change.acts
     entries = {name: change.periods[name] for name in order}
-    periods = Periods(transaction.view, entries, memory, Acts(acts, tuple(order)))
-    reference = spec.bank.reference if spec.bank.reference in periods.entries else next(iter(order), None)
+    periods = Periods(transaction.view, entries, Acts(acts, tuple(order)), memory)
+    reference = spec.bank.reference if spec.bank.reference in periods else next(iter(order), None)
     consensus: Consensus | None = None
     state: dict[str, FileEntry] = {}
     key, anew, raised = "", tuple[str, ...](), tuple[Alarm, ...]()
@@ -147,7 +164,7 @@ def _build(
         totals_key=key,
     )
     others = tuple(name for name in anew if new is None or name != new.name)
-    return NextVersion(draft, consensus, others, periods.link(new.name) if new is not None else None, raised)
+    return NextVersion(draft, consensus, others, periods[new.name].link() if new is not None else None, raised)
 
 
 def _combine(

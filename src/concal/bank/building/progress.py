@@ -81,11 +81,11 @@ class Update:
 
 
 class Clock:
-    """Times the stages and tells the progress callback; `sampling` is the stage the engine reports of."""
+    """Times the stages and tells the progress callback."""
 
-    def __init__(self, progress: Progress | None, sampling: str = "calibrate") -> None:
+    def __init__(self, progress: Progress | None) -> None:
         self.costs: dict[str, Cost] = {}
-        self._progress, self._sampling = progress, sampling
+        self._progress = progress
 
     @contextmanager
     def stage(self, name: str, message: str = "") -> Iterator[None]:
@@ -116,7 +116,7 @@ class Clock:
         if self._progress is not None:
             self._progress(stage, share, message)
 
-    def engine(self, report: Sampling) -> None:
+    def sampling(self, stage: str, report: Sampling) -> None:
         """What the engine reports while it samples (`concal.calibration.sampler.Progress`)."""
         sweep, expected, reached = report.sweep, report.expected_sweeps, report.reached
         notes = [f"{report.phase}, sweep {sweep}", f"{report.sweeps_per_second:.1f} sweeps/s"]
@@ -125,7 +125,7 @@ class Clock:
         notes.append(_time_left(*report.remaining))
         if report.needs is not None:
             notes.append(f"the limit of sweeps comes first: the targets need some {_round(report.needs):,}")
-        self.tell(self._sampling, min(sweep / expected, 1.0) if expected else 0.0, ", ".join(notes))
+        self.tell(stage, min(sweep / expected, 1.0) if expected else 0.0, ", ".join(notes))
 
 
 def _round(n: int) -> int:

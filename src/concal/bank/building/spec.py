@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from typing import Any
 
 from concal.bank.store.folder import FolderWriter
@@ -34,15 +33,10 @@ def write_spec(spec: Spec, transaction: Transaction) -> FileEntry:
     return writer.files["spec"]
 
 
-def with_consensus(spec: Spec, options: Mapping[str, Any]) -> Spec:
-    """The spec with other options in its consensus section, validated."""
+def changed(spec: Spec, section: str, **options: Any) -> Spec:
+    """The spec with other options in one of its sections, validated."""
     content = spec.model_dump()
-    return Spec.parse({**content, "consensus": {**content["consensus"], **options}})
-
-
-def with_reference(spec: Spec, period: str) -> Spec:
-    """The spec with another reference."""
-    return spec.model_copy(update={"bank": spec.bank.model_copy(update={"reference": period})})
+    return Spec.parse({**content, section: {**content[section], **options}})
 
 
 def refuse_other_dimensions(known: Spec, spec: Spec, periods_stay: bool) -> None:
@@ -71,11 +65,3 @@ def _merged(seen: Any, given: Any, head: Any) -> Any:
         return given
     fields = {key: _merged(*(d.get(key, _ABSENT) for d in (seen, given, head))) for key in {**head, **given}}
     return {key: value for key, value in fields.items() if value is not _ABSENT}
-
-
-def with_sweeps(spec: Spec, max_sweeps: int | None) -> Spec:
-    """The spec with another limit of sweeps, for one run alone."""
-    if max_sweeps is None:
-        return spec
-    content = spec.model_dump()
-    return Spec.parse({**content, "calibration": {**content["calibration"], "max_sweeps": max_sweeps}})

@@ -28,11 +28,11 @@ def uncounted(periods: Periods) -> dict[str, pl.Series]:
 
     The others' examinees are read only while somebody is looked for.
     """
-    found = {name: ids for name in periods if (ids := read_returning(periods.reader(name))).len()}
-    for name in periods:
+    found = {name: ids for name, period in periods.items() if (ids := read_returning(period.reader)).len()}
+    for other in periods.values():
         if not found:
             break
-        here = read_persons(periods.reader(name)).implode()
+        here = read_persons(other.reader).implode()
         left = {period: ids.filter(~ids.is_in(here)) for period, ids in found.items()}
         found = {period: ids for period, ids in left.items() if ids.len()}
     return found

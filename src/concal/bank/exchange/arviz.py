@@ -28,7 +28,6 @@ def read_arviz(
     *,
     items: Table | None = None,
     design_states: Mapping[str, Any] | None = None,
-    seed: int = 0,
 ) -> tuple[Calibration, dict[str, Any]]:
     """A period from an ArviZ file (``.nc``, ``.zarr``) or an xarray Dataset or DataTree.
 
@@ -64,7 +63,6 @@ def read_arviz(
         design_states=design_states,
         person_ids=persons,
         engine=engine,
-        seed=seed,
     )
 
 

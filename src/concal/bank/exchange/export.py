@@ -7,20 +7,21 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from concal.bank.exchange.formats import FORMATS, SUFFIXES, Content, content_of
+from concal.bank.exchange.formats import FORMATS, SUFFIXES, Content, Format
+from concal.bank.exchange.software import catsim_content, flexmirt_content, jscat_content, mirt_content
+from concal.bank.exchange.writers import Write, csv_writer, excel_writer, json_writer, parquet_writer
 from concal.bank.store.files import disk_errors
 from concal.bank.tables.views import wide_items
 from concal.errors import BankError, DataError
 
 if TYPE_CHECKING:
     from concal.bank.version import Version
-
-_RUNS = ("=", "+", "-", "@", "\t", "\r")
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ def export(bank: Version, to: Path, *, format: str | None = None, period: str | 
         raise BankError(f"one period alone is exported as arviz, not as {kind}")
     if not to.parent.is_dir():
         raise BankError(f"there is no folder {str(to.parent)!r} to write {to.name!r} to")
-    made = content_of(bank, kind) if period is None else _draws_of_period(bank, period)
+    made = CONTENT[Format(kind)](bank) if period is None else _draws_of_period(bank, period)
     if kind == "arviz":  # perhaps a folder, which cannot replace another
         made.write(to)
     else:
@@ -66,37 +67,10 @@ def export(bank: Version, to: Path, *, format: str | None = None, period: str | 
     return Exported(to, kind, made.items, made.left_out, tuple(bank.unconverged()) if period is None else ())
 
 
-def csv_content(bank: Version) -> Content:
-    """One row per item, safe in a spreadsheet."""
-    table = neutral(_table(bank))
-    return Content(table.write_csv, table.height)
-
-
-def parquet_content(bank: Version) -> Content:
-    """One row per item, as it is."""
-    table = _table(bank)
-    return Content(table.write_parquet, table.height)
-
-
-def json_content(bank: Version) -> Content:
-    """An array with an object per item."""
-    table = _table(bank).fill_nan(None)
-    return Content(json_writer(table), table.height)
-
-
-def excel_content(bank: Version) -> Content:
-    """One row per item on a sheet; nothing in it is a formula or a link."""
-    try:
-        import xlsxwriter
-    except ImportError:
-        raise BankError("writing Excel files needs the package xlsxwriter: pip install 'concal[excel]'") from None
-    table = _table(bank)
-
-    def write(path: Path) -> None:
-        with xlsxwriter.Workbook(str(path), {"strings_to_formulas": False, "strings_to_urls": False}) as book:
-            table.write_excel(workbook=book, worksheet="items")
-
-    return Content(write, table.height)
+def items_content(bank: Version, writer: Callable[[pl.DataFrame], Write]) -> Content:
+    """One row per item."""
+    table = wide_items(bank.consensus(joint=False).groups.values(), bank.unconverged())
+    return Content(writer(table), table.height)
 
 
 def arviz_content(bank: Version) -> Content:
@@ -125,14 +99,18 @@ def _by_arviz(writer: str, content: Callable[[], Any]) -> Callable[[Path], None]
     return write
 
 
-def _table(bank: Version) -> pl.DataFrame:
-    return wide_items(bank.consensus(joint=False).groups.values(), bank.unconverged())
-
-
-def json_writer(table: pl.DataFrame) -> Callable[[Path], Any]:
-    """Writes an array with an object per row."""
-    text = json.dumps(table.to_dicts(), ensure_ascii=False, indent=1, allow_nan=False)
-    return lambda path: path.write_text(text + "\n", encoding="utf-8")
+CONTENT: dict[Format, Callable[[Version], Content]] = {
+    Format.csv: partial(items_content, writer=csv_writer),
+    Format.parquet: partial(items_content, writer=parquet_writer),
+    Format.json: partial(items_content, writer=json_writer),
+    Format.excel: partial(items_content, writer=excel_writer),
+    Format.catsim: catsim_content,
+    Format.jscat: jscat_content,
+    Format.mirt: mirt_content,
+    Format.flexmirt: flexmirt_content,
+    Format.arviz: arviz_content,
+}
+"""What each format writes of a version."""
 
 
 def _appear(to: Path, write: Callable[[Path], Any]) -> None:
@@ -144,17 +122,6 @@ def _appear(to: Path, write: Callable[[Path], Any]) -> None:
             os.replace(beside, to)
     finally:
         beside.unlink(missing_ok=True)
-
-
-def neutral(table: pl.DataFrame) -> pl.DataFrame:
-    """Text a spreadsheet would run as a formula, and text that begins with an apostrophe, gets one in front."""
-
-    def guarded(name: str) -> pl.Expr:
-        cell = pl.col(name)
-        starts = pl.any_horizontal(cell.str.starts_with(mark) for mark in (*_RUNS, "'"))
-        return pl.when(starts).then("'" + cell).otherwise(cell).alias(name)
-
-    return table.with_columns(guarded(n) for n, kind in table.schema.items() if kind == pl.String)
 
 
 def read_export(path: str | Path) -> pl.DataFrame:

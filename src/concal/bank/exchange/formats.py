@@ -1,4 +1,4 @@
-"""The formats items are exported in: each by the function that makes its content, read only when it is asked for.
+"""The formats items are exported in.
 
 ===========  ==================================================================================================
 csv, excel   one row per item for people: natural parameters, SDs, source; text cells that a spreadsheet would run
@@ -12,41 +12,30 @@ flexmirt     a flexMIRT-style parameter (anchor) file, tab separated
 arviz        consensus draws of all items, or with a period that period's draws (netCDF or Zarr)
 ===========  ==================================================================================================
 
-A new format is a line here and its function: from a version of a bank to `Content`.
+A new format is a line here and its function in `concal.bank.exchange.export.CONTENT`: from a version of a bank to
+`Content`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import StrEnum
-from importlib import import_module
+from enum import StrEnum, auto
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-if TYPE_CHECKING:
-    from concal.bank.version import Version
+from typing import Any, NamedTuple
 
 
 class Format(StrEnum):
-    """A format's name, and where the function of its content is."""
+    """A format's name."""
 
-    place: str
-
-    def __new__(cls, name: str, place: str) -> Format:
-        """A member that is its name."""
-        member = str.__new__(cls, name)
-        member._value_, member.place = name, place
-        return member
-
-    csv = "csv", "concal.bank.exchange.export:csv_content"
-    parquet = "parquet", "concal.bank.exchange.export:parquet_content"
-    json = "json", "concal.bank.exchange.export:json_content"
-    excel = "excel", "concal.bank.exchange.export:excel_content"
-    catsim = "catsim", "concal.bank.exchange.software:catsim_content"
-    jscat = "jscat", "concal.bank.exchange.software:jscat_content"
-    mirt = "mirt", "concal.bank.exchange.software:mirt_content"
-    flexmirt = "flexmirt", "concal.bank.exchange.software:flexmirt_content"
-    arviz = "arviz", "concal.bank.exchange.export:arviz_content"
+    csv = auto()
+    parquet = auto()
+    json = auto()
+    excel = auto()
+    catsim = auto()
+    jscat = auto()
+    mirt = auto()
+    flexmirt = auto()
+    arviz = auto()
 
 
 FORMATS = tuple(kind.value for kind in Format)
@@ -67,10 +56,3 @@ class Content(NamedTuple):
     write: Callable[[Path], Any]
     items: int
     left_out: tuple[str, ...] = ()
-
-
-def content_of(bank: Version, kind: str) -> Content:
-    """A version's items in one of the formats."""
-    module, name = Format[kind].place.split(":")
-    made: Content = getattr(import_module(module), name)(bank)
-    return made

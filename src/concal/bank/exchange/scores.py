@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 
-from concal.bank.exchange.export import neutral
+from concal.bank.exchange.writers import neutral
 from concal.bank.store.files import disk_errors, sync_folder
 from concal.data.read import Table
 from concal.errors import DataError

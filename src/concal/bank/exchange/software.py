@@ -22,8 +22,8 @@ import numpy.typing as npt
 import polars as pl
 from scipy.special import logsumexp
 
-from concal.bank.exchange.export import json_writer, neutral
 from concal.bank.exchange.formats import Content
+from concal.bank.exchange.writers import csv_writer, json_writer
 from concal.consensus.result import Consensus, GroupConsensus
 from concal.errors import DataError, first_few
 from concal.response import ResponseModel
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 Natural = Mapping[str, Array]
-CATSIM_COLUMNS = ("a", "b", "c", "d")
 
 
 class Words(NamedTuple):
@@ -126,19 +125,13 @@ def catsim_table(consensus: Consensus) -> tuple[pl.DataFrame, tuple[str, ...]]:
 def catsim_content(bank: Version) -> Content:
     """Catsim's columns as CSV, the item ids first."""
     table, left_out = catsim_table(bank.consensus(joint=False))
-    return Content(neutral(table).write_csv, table.height, left_out)
+    return Content(csv_writer(table), table.height, left_out)
 
 
 def jscat_content(bank: Version) -> Content:
     """The same items as jsCAT reads them."""
     table, left_out = catsim_table(bank.consensus(joint=False))
     return Content(json_writer(table.rename({"item_id": "id"})), table.height, left_out)
-
-
-def catsim_matrix(consensus: Consensus) -> tuple[Array, tuple[str, ...]]:
-    """The array catsim's `ItemBank` takes, and the ids of its rows."""
-    table, _ = catsim_table(consensus)
-    return table.select(CATSIM_COLUMNS).to_numpy(), tuple(table["item_id"].to_list())
 
 
 def mirt_table(consensus: Consensus) -> tuple[pl.DataFrame, tuple[str, ...]]:
@@ -197,11 +190,3 @@ def flexmirt_content(bank: Version) -> Content:
         return path.write_text("".join(lines), encoding="utf-8")
 
     return Content(write, len(lines), left_out)
-
-
-def read_mirt(table: pl.DataFrame) -> dict[str, dict[str, float]]:
-    """Values by item and parameter name, from a mirt parameter table."""
-    found: dict[str, dict[str, float]] = {}
-    for item, name, value in table.select("item", "name", "value").iter_rows():
-        found.setdefault(item, {})[name] = value
-    return found

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -13,6 +15,7 @@ from concal.bank.store.files import disk_errors
 from concal.bank.store.manifest import FileEntry
 from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
+from concal.calibration.fingerprint import fingerprint
 from concal.calibration.period import calibrate_period
 from concal.calibration.result import Calibration
 from concal.data.period import PeriodData
@@ -49,45 +52,63 @@ def calibrator_of(asked: Calibrator | None, cluster: object | None) -> Calibrato
     return asked
 
 
+@dataclass(frozen=True)
+class Task:
+    """A calibration, and the shelf it is to be on: held by this process, lent to a worker."""
+
+    shelf: Shelf
+    data: PeriodData
+    spec: Spec
+    seed: int
+
+    @classmethod
+    def of(cls, store: Store, data: PeriodData, spec: Spec, seed: int, run: Calibrator) -> Task:
+        """On the shelf that is named by everything the draws depend on."""
+        return cls(Shelf(store, data.period, fingerprint(data, spec, seed, run)), data, spec, seed)
+
+
 def calibrate_on_shelf(
-    store: Store,
-    shelf: Shelf,
-    run: Calibrator,
-    data: PeriodData,
-    spec: Spec,
-    seed: int,
-    *,
-    progress: Callable[..., None] | None,
-    resume: bool = True,
+    task: Task, run: Calibrator, *, progress: Callable[..., None] | None, resume: bool = True
 ) -> dict[str, FileEntry]:
     """Calibrate on this machine; returns the finished tables, which stay on the shelf.
 
     Parameters
     ----------
-    store, shelf
-        The bank's, and the calibration's own.
+    task
+        What is calibrated, and where.
     run
         What calibrates.
-    data, spec, seed
-        What the shelf's fingerprint was made from.
     progress
         As the engine calls it.
     resume
         False: from the start, whatever is there.
     """
+    shelf, data, spec = task.shelf, task.data, task.spec
     if resume:
         if done := finished_tables(shelf, spec.calibration):
             return done
-        TravellingCheckpoint(store, shelf.folder).fetch()
+        TravellingCheckpoint(shelf.store, shelf.folder).fetch()
     with disk_errors(f"calibrating period {data.period!r}"):
         calibration = run(
             data,
             spec,
             period=data.period,
-            seed=seed,
+            seed=task.seed,
             checkpoint=shelf.checkpoint,
             progress=progress,
             resume=resume,
         )
     give_back()
     return keep_calibration(shelf, calibration, spec)
+
+
+@contextmanager
+def until_done(shelf: Shelf) -> Iterator[None]:
+    """Clear a shelf when what it is needed for is done; after an error the next run finds what there is."""
+    try:
+        yield
+    except BaseException:
+        shelf.release()
+        raise
+    TravellingCheckpoint(shelf.store, shelf.folder).clear()
+    shelf.clear()

@@ -12,21 +12,21 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import concal
 from concal.bank.building.link_periods import Made
+from concal.bank.building.new_period import finished_tables
 from concal.bank.building.progress import Clock
+from concal.bank.jobs.calibrating import Calibrator, Task, calibrate_on_shelf
 from concal.bank.jobs.job import do_job, stop_job, write_job
 from concal.bank.jobs.link_job import LINK, do_link, read_links, write_links
 from concal.bank.jobs.travel import clear_folders, drop_tables, fetch_folder
 from concal.bank.store.manifest import FileEntry, Snapshot
-from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.calibration.fingerprint import ENGINE
-from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
 from concal.spec import Spec
 
@@ -122,32 +122,50 @@ def _reason(answer: Any) -> str:
     return str(answer["storage"])
 
 
-@dataclass(frozen=True)
-class Task:
-    """A calibration for a cluster, and the shelf it is to be on: held by this process, lent to the worker."""
+def calibrate(
+    store: Store,
+    tasks: Mapping[str, Task],
+    run: Calibrator,
+    clock: Clock,
+    cluster: Cluster | None,
+    *,
+    resume: bool = True,
+) -> dict[str, dict[str, FileEntry]]:
+    """Calibrate one after the other here, or side by side on a cluster; the finished tables, on their shelves here.
 
-    shelf: Shelf
-    data: PeriodData
-    spec: Spec
-    seed: int
+    Parameters
+    ----------
+    store
+        The bank's.
+    tasks
+        By what is shown of them.
+    run
+        What calibrates; on a cluster concal's own engine does.
+    clock
+        Told of each.
+    cluster
+        None: here.
+    resume
+        False: from the start, whatever is on the shelves.
+    """
+    if cluster is None:
+        return {
+            label: calibrate_on_shelf(task, run, progress=partial(clock.sampling, label), resume=resume)
+            for label, task in tasks.items()
+        }
+    found = {label: finished_tables(task.shelf, task.spec.calibration) for label, task in tasks.items() if resume}
+    done = {label: files for label, files in found.items() if files is not None}
+    left = {label: task for label, task in tasks.items() if label not in done}
+    if left:
+        with connected(cluster, store) as client:
+            done |= calibrate_there(client, store, left, clock, resume=resume)
+    return done
 
 
 def calibrate_there(
     client: Any, store: Store, tasks: Mapping[str, Task], clock: Clock, *, resume: bool = True
 ) -> dict[str, dict[str, FileEntry]]:
-    """Calibrate side by side; the finished tables of each, on their shelves on this machine.
-
-    Parameters
-    ----------
-    client, store
-        From `connected`, and the bank's.
-    tasks
-        By what is shown of them.
-    clock
-        Told of each.
-    resume
-        False: from the start, whatever is on the shelves.
-    """
+    """The same on a cluster alone, whatever is finished; `client` is from `connected`."""
     jobs = {label: write_job(store, t.data, t.spec, t.seed, resume=resume) for label, t in tasks.items()}
     with ExitStack() as lent:
         for task in tasks.values():
@@ -174,8 +192,7 @@ def link_there(client: Any, store: Store, head: Snapshot, spec: Spec, shelves: M
     jobs = write_links(store, head, spec, shelves, reference)
     run_jobs(client, store, {f"link {period}": name for period, name in jobs.items()}, clock)
     made = read_links(store, jobs)
-    for shelf in shelves.values():
-        drop_tables(store, shelf)
+    drop_tables(store, *shelves.values())
     clear_folders(store, list(jobs.values()))
     return made
 

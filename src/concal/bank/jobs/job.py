@@ -18,12 +18,13 @@ from typing import Any
 import concal
 from concal.allocator import keeping_memory
 from concal.bank.building.progress import Clock
-from concal.bank.jobs.calibrating import calibrate_on_shelf
+from concal.bank.building.spec import changed
+from concal.bank.jobs.calibrating import Task, calibrate_on_shelf
 from concal.bank.jobs.job_data import read_data, write_data
 from concal.bank.jobs.travel import TravellingCheckpoint, fetch_folder, send_folder
 from concal.bank.store.files import disk_errors, sync_folder, write_durably
 from concal.bank.store.folder import FolderReader, FolderWriter
-from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
+from concal.bank.store.manifest import dump_files, load_files, parse_json, to_bytes
 from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
@@ -70,7 +71,7 @@ def write_job(store: Store, data: PeriodData, spec: Spec, seed: int, *, resume: 
             "seed": seed,
             "resume": resume,
             "spec": spec.to_toml(),
-            "files": {key: entry.model_dump(mode="json") for key, entry in writer.files.items()},
+            "files": dump_files(writer.files),
         }
         write_durably(folder / "job.json", to_bytes(content))
         sync_folder(folder)
@@ -95,36 +96,40 @@ def do_job(place: str | Path, name: str, tell: Tell, threads: int | None = None)
     """
     store = Store.open(place)
     store.work.mkdir(parents=True, exist_ok=True)
-    folder = fetch_folder(store, name)
-    content = parse_json((folder / "job.json").read_bytes(), f"{name}/job.json")
-    if content["concal"] != concal.__version__:
-        raise BankError(f"the job was written by concal {content['concal']}, here is concal {concal.__version__}")
-    files = {key: FileEntry.model_validate(entry) for key, entry in content["files"].items()}
-    data = read_data(FolderReader(Store.open(folder), files))
+    folder, content = open_job(store, name, "job.json")
+    data = read_data(FolderReader(Store.open(folder), load_files(content["files"])))
     spec = Spec.parse(tomllib.loads(content["spec"]))
     if fingerprint(data, spec, content["seed"]) != content["identity"]:
         raise BankError(f"{name} does not hold the data it was written with; run the command that wrote it again")
-    used = spec if threads is None else _with_threads(spec, threads)
+    used = spec if threads is None else changed(spec, "calibration", threads=threads)
     shelf = _take_shelf(store, data.period, content["identity"])
     try:
         if content["resume"]:
             fetch_folder(store, shelf.folder.name)  # of one who died when all was done
         with keeping_memory():
-            _calibrate(store, shelf, name, data, used, content["seed"], resume=content["resume"], tell=tell)
+            _calibrate(name, Task(shelf, data, used, content["seed"]), content["resume"], tell)
         send_folder(store, shelf.folder, ("data/calibration", "done.json"))
     finally:
         shelf.release()
     return shelf.folder.name
 
 
-def _calibrate(
-    store: Store, shelf: Shelf, name: str, data: PeriodData, spec: Spec, seed: int, *, resume: bool, tell: Tell
-) -> None:
+def open_job(store: Store, name: str, file: str) -> tuple[Path, dict[str, Any]]:
+    """A job's folder on this machine, and what its file says; refused where another version of concal wrote it."""
+    folder = fetch_folder(store, name)
+    content = parse_json((folder / file).read_bytes(), f"{name}/{file}")
+    if content["concal"] != concal.__version__:
+        raise BankError(f"the job was written by concal {content['concal']}, here is concal {concal.__version__}")
+    return folder, content
+
+
+def _calibrate(name: str, task: Task, resume: bool, tell: Tell) -> None:
     """Leave finished tables on the shelf; meanwhile the checkpoint is where others can go on from it."""
-    travelling = TravellingCheckpoint(store, shelf.folder)
-    progress = _watched(store, name, tell, travelling)
+    shelf = task.shelf
+    travelling = TravellingCheckpoint(shelf.store, shelf.folder)
+    progress = _watched(shelf.store, name, tell, travelling)
     try:
-        files = calibrate_on_shelf(store, shelf, calibrate_period, data, spec, seed, progress=progress, resume=resume)
+        files = calibrate_on_shelf(task, calibrate_period, progress=progress, resume=resume)
     except Stopped:
         travelling.send(now=True)
         raise
@@ -137,10 +142,6 @@ def _calibrate(
 def stop_job(store: Store, name: str) -> None:
     """Ask whoever does a job to end; its checkpoint stays."""
     store.objects.put(f"work/{name}/stop", b"stop\n")
-
-
-def _with_threads(spec: Spec, threads: int) -> Spec:
-    return spec.model_copy(update={"calibration": spec.calibration.model_copy(update={"threads": threads})})
 
 
 def _take_shelf(store: Store, period: str, identity: str) -> Shelf:
@@ -160,7 +161,7 @@ def _watched(store: Store, name: str, tell: Tell, travelling: TravellingCheckpoi
     clock, looked = Clock(lambda stage, share, message: tell(share, message)), [time.monotonic()]
 
     def report(progress: Any) -> None:
-        clock.engine(progress)
+        clock.sampling(name, progress)
         travelling.send()
         if time.monotonic() - looked[0] > _LOOK_SECONDS:
             looked[0] = time.monotonic()

@@ -14,12 +14,13 @@ from typing import Any
 
 import concal
 from concal.bank.building.link_periods import Made, direct_key, is_direct
-from concal.bank.building.periods import Periods, stored_source
-from concal.bank.jobs.job import JobFolder, Tell
+from concal.bank.building.periods import Periods
+from concal.bank.building.stored_period import stored_source
+from concal.bank.jobs.job import JobFolder, Tell, open_job
 from concal.bank.jobs.travel import fetch_folder, send_folder
 from concal.bank.store.files import disk_errors, write_durably
 from concal.bank.store.folder import FolderReader, FolderWriter
-from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot, parse_json, to_bytes
+from concal.bank.store.manifest import FileEntry, PeriodEntry, Snapshot, dump_files, load_files, parse_json, to_bytes
 from concal.bank.store.shelf import finished_on
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
@@ -96,10 +97,7 @@ def _show(store: Store, shelf: str) -> None:
 def do_link(place: str | Path, name: str, tell: Tell, threads: int | None = None) -> str:
     """Link a period, in any process, any number of times; returns the name of the folder with the link."""
     store = Store.open(place)
-    folder = fetch_folder(store, name)
-    content = parse_json((folder / "link.json").read_bytes(), f"{name}/link.json")
-    if content["concal"] != concal.__version__:
-        raise BankError(f"the job was written by concal {content['concal']}, here is concal {concal.__version__}")
+    folder, content = open_job(store, name, "link.json")
     tell(0.1, "reading draws")
     focal, reference = (_source(store, content, content[role]) for role in ("period", "reference"))
     tell(0.3, "linking")
@@ -114,7 +112,7 @@ def do_link(place: str | Path, name: str, tell: Tell, threads: int | None = None
     except LinkError:
         pass  # the reference alone does not do; whoever adds the period tries other ways and says what is wrong
     (folder / "done.json").unlink(missing_ok=True)
-    write_durably(folder / "done.json", to_bytes({"files": {k: e.model_dump(mode="json") for k, e in files.items()}}))
+    write_durably(folder / "done.json", to_bytes({"files": dump_files(files)}))
     send_folder(store, folder, ("data/link", "done.json"))
     return name
 
@@ -125,8 +123,7 @@ def read_links(store: Store, jobs: Mapping[str, str]) -> Made:
     for name in jobs.values():
         folder = fetch_folder(store, name)
         content = parse_json((folder / "done.json").read_bytes(), f"{name}/done.json")
-        files = {key: FileEntry.model_validate(entry) for key, entry in content["files"].items()}
-        if files:
+        if files := load_files(content["files"]):
             made[name.removeprefix(LINK)] = read_link(FolderReader(Store.open(folder), files))
     return made
 
@@ -134,7 +131,7 @@ def read_links(store: Store, jobs: Mapping[str, str]) -> Made:
 def _source(store: Store, content: Mapping[str, Any], period: str) -> Source:
     """A period, from its shelf or from the bank."""
     if period not in content["shelves"]:
-        return Periods.of(store, store.snapshot(content["version"])).source(period)
+        return Periods.of(store, store.snapshot(content["version"]))[period].source()
     folder = fetch_folder(store, content["shelves"][period])
     reader = FolderReader(Store.open(folder), _tables(folder))
     return stored_source(reader, read_calibration(reader, draws=False))
@@ -147,7 +144,7 @@ def _with_shelves(store: Store, head: Snapshot, shelves: Mapping[str, str]) -> P
         period: PeriodEntry(position=len(there.entries) + k, files=_tables(store.work / shelf))
         for k, (period, shelf) in enumerate(shelves.items())
     }
-    return Periods(store, {**there.entries, **new}, acts=there.acts)
+    return Periods(store, {**there.entries, **new}, there.acts)
 
 
 def _tables(folder: Path) -> dict[str, FileEntry]:

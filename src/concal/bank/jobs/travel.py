@@ -47,9 +47,9 @@ def fetch_folder(store: Store, name: str) -> Path:
     return folder
 
 
-def drop_tables(store: Store, name: str) -> None:
-    """Take the finished tables of a shelf off the storage, where they are on this machine; a checkpoint stays."""
-    if not store.objects.has_lock:
+def drop_tables(store: Store, *names: str) -> None:
+    """Take the finished tables of shelves off the storage, where they are on this machine; checkpoints stay."""
+    for name in names if not store.objects.has_lock else ():
         files = [file.name for file in store.objects.files(f"work/{name}")]
         store.objects.delete([file for file in files if not file.endswith(CHECKPOINT)])
 

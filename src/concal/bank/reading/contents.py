@@ -7,11 +7,10 @@ from typing import Any
 
 import polars as pl
 
-from concal.bank.acts import Acts
 from concal.bank.building.coding import items_of_tables, merged_coding
 from concal.bank.building.evidence import evidence_of
 from concal.bank.building.periods import Periods
-from concal.bank.building.spec import read_spec, with_consensus
+from concal.bank.building.spec import changed, read_spec
 from concal.bank.building.uncounted import with_uncounted
 from concal.bank.evaluation import Evaluation, from_content
 from concal.bank.store.folder import FolderReader
@@ -22,7 +21,7 @@ from concal.bank.tables.results import read_consensus, read_totals
 from concal.calibration.result import Calibration
 from concal.consensus.combine import consensus_of
 from concal.consensus.factors.period import PeriodFactors, Placed
-from concal.consensus.result import Consensus
+from concal.consensus.result import Consensus, GroupConsensus
 from concal.data.linkage import Linkage, linkage
 from concal.data.period import PeriodData
 from concal.errors import BankError, first_few
@@ -110,7 +109,7 @@ class Contents:
             raise BankError(f"bank {str(self.path)!r} has no period yet; add one with `concal add`")
         if method is None or method == self.consensus_spec.method:
             return read_consensus(self._state, joint=joint)
-        spec, periods = with_consensus(self.spec, {"method": method}), self._periods
+        spec, periods = changed(self.spec, "consensus", method=method), self._periods
         if spec.linking_in_force != self.spec.linking_in_force:
             raise BankError(
                 f"method {method!r} drops anchors by the rule purify = {spec.linking_in_force.purify!r}, but the links "
@@ -121,37 +120,45 @@ class Contents:
         evidence = evidence_of(periods, lambda: read_totals(self._state))
         return with_uncounted(consensus_of(evidence, spec.consensus, items=items_of_tables(periods)), periods)
 
+    def _groups(self) -> tuple[GroupConsensus, ...]:
+        """The item groups of the consensus; none before the first period."""
+        return tuple(self.consensus(joint=False).groups.values()) if self.period_names else ()
+
+    def _links(self) -> pl.DataFrame:
+        """Where the consensus has the periods (`Consensus.links`); nowhere before the first."""
+        return self.consensus(joint=False).links if self.period_names else pl.DataFrame()
+
     def calibration(self, period: str, *, draws: bool = True) -> Calibration:
         """Draws of a period on its own metric, with diagnostics; `draws=False` reads everything but items' draws."""
-        return self._periods.calibration(period, draws=draws)
+        return self._periods[period].calibration(draws=draws)
 
     def link(self, period: str) -> Link:
         """The link of a period to the reference metric, found from its anchors."""
-        return self._periods.link(period)
+        return self._periods[period].link()
 
     def factors(self, period: str) -> PeriodFactors:
         """What a period's responses said about its items, on its own metric."""
-        return self._periods.factors(period)
+        return self._periods[period].factors()
 
     def placed(self) -> list[Placed]:
         """Factors and links of all periods, in the order they were added."""
-        return [self._periods.placed(name) for name in self.period_names]
+        return [period.placed() for period in self._periods.values()]
 
     # what was stored with the periods
 
     def unconverged(self) -> dict[str, str]:
         """Items whose chains had not converged, with the periods in which they had not."""
         found: dict[str, list[str]] = {}
-        for period in self.period_names:
-            for item in self._periods.unconverged(period):
-                found.setdefault(item, []).append(period)
+        for name, period in self._periods.items():
+            for item in period.unconverged():
+                found.setdefault(item, []).append(name)
         return {item: ", ".join(periods) for item, periods in found.items()}
 
     def max_scores(self) -> dict[str, float]:
         """What scores of items are out of, where an item table said so; the newest one counts."""
         found: dict[str, float] = {}
-        for name in self.period_names:
-            table = self._periods.listed(name, ["max_score"])
+        for period in self._periods.values():
+            table = period.listed("max_score")
             if "max_score" in table.columns:
                 declared = table.select("item_id", pl.col("max_score").cast(pl.Float64)).drop_nulls()
                 found |= dict(declared.rows())
@@ -159,21 +166,18 @@ class Contents:
 
     def meanings(self, period: str) -> dict[str, str]:
         """Items of the bank that ids mean in a period, where they were split; for ids of its own its data decide."""
-        adjustment = self._periods.adjustment(period)
-        own = self._periods.reader(period).frame("answered", ["item_id"])["item_id"].to_list()
-        found = {
-            **Acts(self._snapshot.acts, self.period_names).meanings(period),
-            **{i: adjustment.known_as(i) for i in own},
-        }
+        stored = self._periods[period]
+        own = stored.reader.frame("answered", ["item_id"])["item_id"].to_list()
+        found = {**stored.acts.meanings(period), **{i: stored.adjustment.known_as(i) for i in own}}
         return {old: new for old, new in found.items() if old != new}
 
     def period_files(self, period: str) -> FolderReader:
         """What is stored with a period's calibration."""
-        return self._periods.reader(period)
+        return self._periods[period].reader
 
     def person_ids(self) -> pl.Series:
         """Examinees of all periods."""
-        found = [read_persons(self._periods.reader(name)) for name in self.period_names]
+        found = [read_persons(period.reader) for period in self._periods.values()]
         return pl.concat(found).unique().sort() if found else pl.Series("person_id", [], dtype=pl.String)
 
     def design_states(self) -> dict[str, Any]:
@@ -183,7 +187,7 @@ class Contents:
     def answered_items(self) -> dict[str, dict[str, list[str]]]:
         """Items with responses: period -> dimension -> ids, the reference first."""
         first = [self.reference] if self.reference is not None else []
-        return {n: self._periods.answered(n) for n in dict.fromkeys([*first, *self.period_names])}
+        return {name: self._periods[name].answered() for name in dict.fromkeys([*first, *self.period_names])}
 
     def linkage(self) -> Linkage | None:
         """Which periods share how many items, and how each reaches the reference; None without periods."""
@@ -193,7 +197,7 @@ class Contents:
 
     def period_data(self, period: str) -> PeriodData:
         """A period's responses as they were calibrated (needs a period added with its responses kept)."""
-        return self._periods.data(period)
+        return self._periods[period].data()
 
     # evaluations and releases
 

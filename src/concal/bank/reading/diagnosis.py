@@ -50,7 +50,7 @@ class Diagnosis(Contents):
 
     def fit_bins(self) -> pl.DataFrame:
         """Observed and expected mean scores by ability, per item and period, abilities on the reference metric."""
-        return bin_table(self.period_fits(), in_force(self.consensus(joint=False).links) if self.period_names else {})
+        return bin_table(self.period_fits(), in_force(self._links()))
 
     def fit_pairs(self) -> pl.DataFrame:
         """Pairs of items with dependent residuals (Q3), the most dependent first."""
@@ -72,12 +72,13 @@ class Diagnosis(Contents):
         if not self._snapshot.periods:
             return pl.DataFrame(schema=SCHEMA)
         consensus = self.consensus(joint=False)
-        groups = {name: said for name in self.period_names if (said := self._periods.person_groups(name)) is not None}
+        found = {name: period.person_groups() for name, period in self._periods.items()}
+        groups = {name: said for name, said in found.items() if said is not None}
         return find_dif(groups, consensus, in_force(consensus.links), fdr=rate)
 
     def period_fits(self) -> dict[str, PeriodFit]:
         """Fit of the items of each period whose responses concal saw."""
-        found = {name: self._periods.fit(name) for name in self.period_names}
+        found = {name: period.fit() for name, period in self._periods.items()}
         return {name: fit for name, fit in found.items() if fit is not None}
 
     def alarms(self) -> tuple[Alarm, ...]:

@@ -10,9 +10,10 @@ import polars as pl
 from concal.bank.acts import Acts, in_words
 from concal.bank.reading.contents import Contents
 from concal.bank.tables.abilities import ABILITY_COLUMNS, ability_table
-from concal.bank.tables.person_groups import GROUP_COLUMNS, group_table
+from concal.bank.tables.person_groups import group_table
 from concal.bank.tables.views import (
     act_table,
+    count_sources,
     history_table,
     item_table,
     link_table,
@@ -34,15 +35,11 @@ class Tables(Contents):
         do not identify the item) or "predicted" (nobody answered it). `unconverged` names the periods in which the
         item's chains, or those of the whole period, had not converged.
         """
-        if not self._snapshot.periods:
-            return wanted_items(item_table([]), ids)
-        return wanted_items(item_table(self.consensus(joint=False).groups.values(), self.unconverged()), ids)
+        return wanted_items(item_table(self._groups(), self.unconverged()), ids)
 
     def parameters(self) -> pl.DataFrame:
         """One row per item with natural parameters (a, d, c, ...), the SD of a, and the means and SDs of xi."""
-        if not self._snapshot.periods:
-            return wide_items([])
-        return wide_items(self.consensus(joint=False).groups.values(), self.unconverged())
+        return wide_items(self._groups(), self.unconverged())
 
     def periods(self) -> pl.DataFrame:
         """One row per period."""
@@ -55,16 +52,13 @@ class Tables(Contents):
         dimension), mean and sd of their abilities, mean_sd and sd_sd: posterior SDs of these, the link's uncertainty
         included. Periods that came without examinees (draws of another engine) are left out.
         """
-        if not self._snapshot.periods:
-            return pl.DataFrame(schema=GROUP_COLUMNS)
         links = {name: self.link(name) for name in self.period_names}
         calibrations = {name: self.calibration(name, draws=False) for name in self.period_names}
-        return group_table(calibrations, links_in_force(links, self.consensus(joint=False).links))
+        return group_table(calibrations, links_in_force(links, self._links()))
 
     def links(self) -> pl.DataFrame:
         """One row per period and dimension: A and B as the consensus has them, and the anchors they rest on."""
-        found = self.consensus(joint=False).links if self._snapshot.periods else pl.DataFrame()
-        return link_table(found, {name: self.link(name) for name in self.period_names})
+        return link_table(self._links(), {name: self.link(name) for name in self.period_names})
 
     def abilities(self, periods: Iterable[str] | None = None) -> pl.DataFrame:
         """Examinees on the reference metric, as the periods' calibrations saw them.
@@ -90,7 +84,7 @@ class Tables(Contents):
 
     def acts(self) -> pl.DataFrame:
         """What was decided about single items, oldest first, one row per act."""
-        return act_table(Acts(self._snapshot.acts, self.period_names))
+        return act_table(Acts.of(self._snapshot))
 
     def history(self) -> pl.DataFrame:
         """One row per version up to this one."""
@@ -116,8 +110,7 @@ class Tables(Contents):
         }
         if snapshot.periods:
             consensus = self.consensus(joint=False)
-            sources = [str(s) for g in consensus.groups.values() for s in g.source]
-            found["items"] = {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
+            found["items"] = count_sources(*consensus.groups.values())
             found["method"] = consensus.method
             missed = [name for name in self.period_names if not snapshot.periods[name].info.get("converged", True)]
             doubts = [f"{counted(len(missed), 'period')} not converged: {first_few(missed)}"] if missed else []

@@ -8,7 +8,7 @@ values. ``<key>.json`` has names, models and scalars.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
@@ -136,6 +136,39 @@ def _array_table(arrays: list[_Array]) -> pa.Table:
             "shape": pa.array([list(a[2].shape) for a in arrays], pa.list_(pa.int64())),
             "values": pa.array([np.asarray(a[2], dtype=np.float64).ravel() for a in arrays], pa.list_(pa.float64())),
         }
+    )
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a result's plain data say: of the whole, and of every group by its name, in their order.
+
+    Attributes
+    ----------
+    plain : dict of field -> value
+    groups : dict of group -> dict of field -> value
+        Response models as `encode_model` gives them.
+    n_items : dict of group -> number of items
+    """
+
+    plain: Mapping[str, Any]
+    groups: Mapping[str, Mapping[str, Any]]
+    n_items: Mapping[str, int]
+
+    def parameters(self, group: str) -> list[str]:
+        """Of a group's response model."""
+        found: list[str] = self.groups[group]["model"]["parameters"]
+        return found
+
+
+def read_layout(reader: FolderReader, key: str) -> Layout:
+    """Of what `write_result` wrote, without reading tables."""
+    content = reader.json(key)
+    groups = {name: content["groups"][name] for name in content["order"]}
+    return Layout(
+        content["plain"],
+        {name: group["plain"] for name, group in groups.items()},
+        {name: group["n_items"] for name, group in groups.items()},
     )
 
 

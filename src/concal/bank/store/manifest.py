@@ -67,6 +67,16 @@ class FileEntry(_Part):
 Files = dict[Key, FileEntry]
 
 
+def dump_files(files: Mapping[str, FileEntry]) -> dict[str, Any]:
+    """Files by key as plain data."""
+    return {key: entry.model_dump(mode="json") for key, entry in files.items()}
+
+
+def load_files(content: Mapping[str, Any]) -> dict[str, FileEntry]:
+    """What `dump_files` gave."""
+    return {key: FileEntry.model_validate(entry) for key, entry in content.items()}
+
+
 class PeriodEntry(_Part):
     """One period: what was stored with its calibration, for good, and its link, which may be made again."""
 

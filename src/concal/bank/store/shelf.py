@@ -15,7 +15,7 @@ from pathlib import Path
 from concal.bank.store.files import disk_errors, sha256_file, sync_folder, write_durably
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.store.locks import FileLock
-from concal.bank.store.manifest import FileEntry, parse_json, to_bytes
+from concal.bank.store.manifest import FileEntry, dump_files, load_files, parse_json, to_bytes
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.errors import BankError
@@ -30,6 +30,7 @@ class Shelf:
     """The folder of one calibration under ``work/``, locked while in use."""
 
     def __init__(self, store: Store, period: str, identity: str) -> None:
+        self.store, self.identity = store, identity
         self.folder = store.work / shelf_name(period, identity)
         with disk_errors(f"preparing {self.folder}"), store.lock():  # nobody clears it between making and locking it
             self.folder.mkdir(exist_ok=True)
@@ -62,9 +63,8 @@ class Shelf:
         with disk_errors("finishing a calibration"):
             for folder in {(self.folder / entry.path).parent for entry in files.values()}:
                 sync_folder(folder)
-            content = {"files": {k: e.model_dump(mode="json") for k, e in files.items()}}
             (self.folder / "done.tmp").unlink(missing_ok=True)
-            write_durably(self.folder / "done.tmp", to_bytes(content))
+            write_durably(self.folder / "done.tmp", to_bytes({"files": dump_files(files)}))
             os.replace(self.folder / "done.tmp", self.folder / "done.json")
 
     def finished(self) -> dict[str, FileEntry] | None:
@@ -113,7 +113,7 @@ def finished_on(folder: Path) -> dict[str, FileEntry] | None:
     """The complete tables on a shelf, if every byte of them is right; whoever only reads needs no lock."""
     try:
         content = parse_json((folder / "done.json").read_bytes(), "done.json")
-        files = {k: FileEntry.model_validate(e) for k, e in content["files"].items()}
+        files = load_files(content["files"])
         for entry in files.values():
             path = folder / entry.path
             if path.stat().st_size != entry.bytes or sha256_file(path) != entry.sha256:

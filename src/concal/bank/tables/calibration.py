@@ -11,7 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from concal.bank.store.codec import ROW_GROUP, read_result, write_result
+from concal.bank.store.codec import ROW_GROUP, Layout, read_layout, read_result, write_result
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.tables.fit import read_fit, write_fit
 from concal.calibration.result import Abilities, Calibration, Convergence, GroupDraws
@@ -132,17 +132,17 @@ def read_calibration(reader: FolderReader, *, draws: bool = True) -> Calibration
     convergence = reader.json("convergence")
     shape: tuple[int, int] = tuple(convergence.pop("draws_shape"))
     convergence["warnings"] = tuple(convergence["warnings"])
-    content = reader.json("calibration")
-    extra: dict[str, dict[str, Any]] = {name: {} for name in content["order"]}
-    for name, without in _no_draws(content, shape).items():
-        extra[name]["xi"] = read_draws(reader, "draws", content, name) if draws else without
-    _read_population(reader, content, shape, extra)
+    layout = read_layout(reader, "calibration")
+    extra: dict[str, dict[str, Any]] = {name: {} for name in layout.groups}
+    for name, without in _no_draws(layout, shape).items():
+        extra[name]["xi"] = read_draws(reader, "draws", layout, name) if draws else without
+    _read_population(reader, layout, shape, extra)
     hyperprior = {
         row["group"]: np.array(row["values"]).reshape(2 * [round(len(row["values"]) ** 0.5)])
         for row in reader.frame("hyperprior").iter_rows(named=True)
     }
     extra[""] = {
-        "abilities": _read_abilities(reader, tuple(content["plain"]["dimensions"]), shape),
+        "abilities": _read_abilities(reader, tuple(layout.plain["dimensions"]), shape),
         "convergence": Convergence(**convergence),
         "beta_prior_precision": hyperprior,
         "fit": read_fit(reader),
@@ -150,14 +150,14 @@ def read_calibration(reader: FolderReader, *, draws: bool = True) -> Calibration
     return read_result(reader, "calibration", Calibration, GroupDraws, extra)
 
 
-def _no_draws(content: Mapping[str, Any], shape: tuple[int, int]) -> dict[str, Float32]:
+def _no_draws(layout: Layout, shape: tuple[int, int]) -> dict[str, Float32]:
     """The shape of every group's draws, without their memory."""
-    sizes = {n: (*shape, g["n_items"], len(g["plain"]["model"]["parameters"])) for n, g in content["groups"].items()}
+    sizes = {name: (*shape, n, len(layout.parameters(name))) for name, n in layout.n_items.items()}
     return {name: np.broadcast_to(np.float32(0), size) for name, size in sizes.items()}
 
 
-def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any], group: str) -> Float32:
-    """Draws of a group in a file, (chain, draw, item, parameter); `content` describes the groups.
+def read_draws(reader: FolderReader, key: str, layout: Layout, group: str) -> Float32:
+    """Draws of a group in a file, (chain, draw, item, parameter); `layout` describes the groups.
 
     One row group after the other: the file never stands beside the draws, and a transposed block stays in the cache.
     """
@@ -165,7 +165,7 @@ def read_draws(reader: FolderReader, key: str, content: Mapping[str, Any], group
     chains, draws = int(str(part.meta["chains"])), int(str(part.meta["draws"]))
     row_groups: list[tuple[str, int, int]] = part.meta["row_groups"]  # type: ignore[assignment]
     mine = [(number, start, end) for number, (name, start, end) in enumerate(row_groups) if name == group]
-    parameters = content["groups"][group]["plain"]["model"]["parameters"]
+    parameters = layout.parameters(group)
     found = np.empty((chains * draws, mine[-1][2], len(parameters)), dtype=np.float32)
     for number, start, end in mine:
         if end > start:
@@ -186,7 +186,7 @@ def _matrix(column: pa.ChunkedArray) -> Float32:
 
 def read_item_draws(reader: FolderReader, item_ids: Sequence[str]) -> dict[str, Float32]:
     """Draws of some items on the period's own metric: item id -> (chain, draw, parameter); only their rows are read."""
-    content = reader.json("calibration")
+    layout = read_layout(reader, "calibration")
     ids = reader.table("calibration_items", ["item_id", "group"])
     place = {item: k for k, item in enumerate(ids.column("item_id").to_pylist())}
     wanted = {item: place[item] for item in dict.fromkeys(item_ids) if item in place}
@@ -201,7 +201,7 @@ def read_item_draws(reader: FolderReader, item_ids: Sequence[str]) -> dict[str, 
         here = {item: row - begin for item, row in wanted.items() if begin <= row < end}
         if not here:
             continue
-        parameters = content["groups"][group]["plain"]["model"]["parameters"]
+        parameters = layout.parameters(group)
         table = part.read([number], parameters)
         values = np.stack([_matrix(table.column(p)) for p in parameters], axis=-1)
         shape = (int(str(part.meta["chains"])), int(str(part.meta["draws"])), len(parameters))
@@ -210,13 +210,12 @@ def read_item_draws(reader: FolderReader, item_ids: Sequence[str]) -> dict[str, 
 
 
 def _read_population(
-    reader: FolderReader, content: Mapping[str, Any], shape: tuple[int, int], extra: dict[str, dict[str, Any]]
+    reader: FolderReader, layout: Layout, shape: tuple[int, int], extra: dict[str, dict[str, Any]]
 ) -> None:
     table = reader.table("population")
     n = shape[0] * shape[1]
-    for k, name in enumerate(content["order"]):
-        described = content["groups"][name]["plain"]
-        f, p = len(described["features"]), len(described["model"]["parameters"])
+    for k, (name, plain) in enumerate(layout.groups.items()):
+        f, p = len(plain["features"]), len(layout.parameters(name))
         piece = table.slice(k * n, n)
         for field, tail in (("beta", (f, p)), ("sigma", (p, p)), ("beta_mean", (f, p))):
             column = piece.column(field)
@@ -277,7 +276,7 @@ def read_ability_groups(reader: FolderReader) -> AbilityGroups | None:
     """The period's groups of examinees; None where it came without abilities or is one population."""
     if "abilities" not in reader:
         return None
-    dimensions = tuple(reader.json("calibration")["plain"]["dimensions"])
+    dimensions = tuple(read_layout(reader, "calibration").plain["dimensions"])
     n = reader.frame("abilities", ["population"]).height // len(dimensions)
     names, place = read_populations(reader, n)
     if place is None or len(names) < 2:

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from concal.bank.store.codec import decode_model
+from concal.bank.store.codec import decode_model, read_layout
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.tables.calibration import read_populations
 from concal.data.period import GroupData, PeriodData
@@ -50,11 +50,10 @@ def read_period_data(reader: FolderReader, period: str) -> PeriodData:
         raise BankError(
             f"period {period!r} was added without its responses (--no-keep-responses, or draws of another engine)"
         )
-    content = reader.json("calibration")
+    layout = read_layout(reader, "calibration")
     table, rows = reader.frame("calibration_items", ["item_id", "group", "X"]), reader.frame("responses")
     groups = {}
-    for name in content["order"]:
-        plain = content["groups"][name]["plain"]
+    for name, plain in layout.groups.items():
         own, answers = table.filter(pl.col("group") == name), rows.filter(pl.col("group") == name)
         groups[name] = GroupData(
             name=name,
@@ -73,7 +72,7 @@ def read_period_data(reader: FolderReader, period: str) -> PeriodData:
     populations, population = _populations(reader, period, persons.len())
     return PeriodData(
         period=period,
-        dimensions=tuple(content["plain"]["dimensions"]),
+        dimensions=tuple(layout.plain["dimensions"]),
         person_ids=persons,
         groups=groups,
         populations=populations,

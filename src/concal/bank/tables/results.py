@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import polars as pl
 
-from concal.bank.store.codec import read_result, write_result
+from concal.bank.store.codec import read_layout, read_result, write_result
 from concal.bank.store.folder import FolderReader, FolderWriter
 from concal.bank.tables.calibration import read_draws, write_draws
 from concal.consensus.analytic.totals import FormTotals, Totals
@@ -86,9 +86,9 @@ def read_consensus(reader: FolderReader, *, joint: bool = True) -> Consensus:
     """The consensus; `joint` False leaves the (large) joint draws out."""
     extra = None
     if joint and "consensus_draws" in reader:
-        content = reader.json("consensus")
-        names = content["order"]
-        extra = {"": {"joint": {name: read_draws(reader, "consensus_draws", content, name)[0] for name in names}}}
+        layout = read_layout(reader, "consensus")
+        draws = {name: read_draws(reader, "consensus_draws", layout, name)[0] for name in layout.groups}
+        extra = {"": {"joint": draws}}
     return read_result(reader, "consensus", Consensus, GroupConsensus, extra)
 
 

@@ -41,6 +41,13 @@ WIDE_COLUMNS = {
 }
 """Columns of `wide_items` whatever the models are; parameters follow."""
 
+
+def count_sources(*groups: GroupConsensus) -> dict[str, int]:
+    """How many items have their numbers from where."""
+    sources = [str(source) for group in groups for source in group.source]
+    return {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")}
+
+
 Marks = Mapping[str, str]
 """Item id -> the periods in which its chains had not converged."""
 

@@ -8,31 +8,29 @@ repeated, and gives what adding the periods one after the other gives, bit for b
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from concal.bank.building.link_periods import Made
-from concal.bank.building.new_period import finished_tables
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Progress, Update
-from concal.bank.building.spec import read_spec, with_sweeps
-from concal.bank.jobs.cluster import Cluster, Task, calibrate_there, link_there, reached
-from concal.bank.store.shelf import Shelf
+from concal.bank.building.spec import read_spec
+from concal.bank.jobs.calibrating import Task
+from concal.bank.jobs.cluster import Cluster, calibrate, link_there, reached
 from concal.bank.store.store import Store
 from concal.bank.update.check import check_data, refuse_known
-from concal.calibration.fingerprint import fingerprint
+from concal.bank.update.request import Request
+from concal.calibration.period import calibrate_period
 from concal.data.check import CheckedPeriod
 from concal.data.deal import with_shards
 from concal.data.read import read_table
 from concal.errors import BankError, DataError, counted, first_few
 
-Add = Callable[["Row", Made, Cluster | None], Update]
-"""Adds a period; with the links that were made ahead, by their keys, and a client of the cluster."""
+Add = Callable[[Request, Cluster | None, Made], Update]
+"""Adds a period; with a client of the cluster, and the links that were made ahead, by their keys."""
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One line of the manifest."""
 
     period: str
@@ -60,21 +58,15 @@ def read_backlog(manifest: str | Path) -> list[Row]:
 
 
 def backfill(
-    store: Store,
-    rows: list[Row],
-    add: Add,
-    *,
-    cluster: Cluster | None,
-    progress: Progress | None,
-    max_sweeps: int | None,
+    store: Store, asked: list[Request], add: Add, *, cluster: Cluster | None, progress: Progress | None
 ) -> list[Update]:
     """Add the periods that are not in the bank yet; see `Bank.backfill`."""
     clock = Clock(progress)
     head = store.head()
     spec = read_spec(store, head.spec)
-    left = [row for row in rows if row.period not in head.periods]
-    for row in left:
-        refuse_known(head, row.period, replace=False)
+    left = [one for one in asked if one.period not in head.periods]
+    for one in left:
+        refuse_known(head, one.period, replace=False)
     if not left:
         return []
     if cluster is not None and spec.calibration.prior == "bank":
@@ -83,32 +75,28 @@ def backfill(
             "calibrated side by side; run this without a scheduler, or take that option away"
         )
     with reached(cluster, store) as client:
-        links = {} if client is None else _work_ahead(store, left, client, clock, max_sweeps)
-        return [add(row, links, client) for row in left]
+        links = {} if client is None else _work_ahead(store, left, client, clock)
+        return [add(one, client, links) for one in left]
 
 
-def _work_ahead(store: Store, rows: list[Row], client: Any, clock: Clock, max_sweeps: int | None) -> Made:
+def _work_ahead(store: Store, asked: list[Request], client: Any, clock: Clock) -> Made:
     """Calibrate and link the periods on the cluster; their tables wait on the shelves."""
     head = store.head()
     spec, periods = read_spec(store, head.spec), Periods.of(store, head)
     checked: dict[str, CheckedPeriod] = {}
-    for row in rows:
-        with clock.stage("check", f"period {row.period}"):
-            checked[row.period] = check_data(
-                periods, head.reference, row.period, row.responses, row.items, spec, wide=False, ahead=checked
-            )
-    tasks, shelves = {}, {}
+    for one in asked:
+        with clock.stage("check", f"period {one.period}"):
+            checked[one.period] = check_data(periods, head.reference, one, spec, ahead=checked)
+    tasks: dict[str, Task] = {}
     try:
-        for period, found in checked.items():
-            used = with_sweeps(with_shards(found.data, spec, None), max_sweeps)
-            if used.calibration.shards > 1:  # side by side within the period, when its turn comes
-                continue
-            seed = used.calibration.seed
-            shelves[period] = Shelf(store, period, fingerprint(found.data, used, seed))
-            if finished_tables(shelves[period], used.calibration) is None:
-                tasks[f"calibrate {period}"] = Task(shelves[period], found.data, used, seed)
-        calibrate_there(client, store, tasks, clock)
+        for one in asked:
+            data = checked[one.period].data
+            used = one.limited(with_shards(data, spec, None))
+            if used.calibration.shards == 1:  # others side by side within the period, when its turn comes
+                tasks[one.period] = Task.of(store, data, used, used.calibration.seed, calibrate_period)
+        labelled = {f"calibrate {period}": task for period, task in tasks.items()}
+        calibrate(store, labelled, calibrate_period, clock, client)
     finally:
-        for shelf in shelves.values():
-            shelf.release()
-    return link_there(client, store, head, spec, {p: shelf.folder.name for p, shelf in shelves.items()}, clock)
+        for task in tasks.values():
+            task.shelf.release()
+    return link_there(client, store, head, spec, {p: task.shelf.folder.name for p, task in tasks.items()}, clock)

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from concal.bank.building.next_version import Change, Contribution, make_next_version
-from concal.bank.building.progress import Clock, Progress, Update
-from concal.bank.building.spec import with_consensus, with_reference
+from concal.bank.building.next_version import Change, Contribution
+from concal.bank.building.spec import changed
 from concal.bank.store.manifest import Snapshot
-from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.errors import BankError, first_few
 from concal.spec import Spec
 
 
-def retract(store: Store, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
+def retract(period: str) -> Contribution:
     """Take a period out; see `Bank.retract`."""
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
@@ -23,51 +21,32 @@ def retract(store: Store, period: str, *, reason: str = "", progress: Progress |
         left = {name: entry for name, entry in head.periods.items() if name != period}
         return Change(f"retract {period}", spec, left)
 
-    return update(store, contribute, period, reason, progress)
+    return contribute
 
 
-def recombine(
-    store: Store, options: Mapping[str, Any], *, reason: str = "", progress: Progress | None = None
-) -> Update:
+def recombine(options: Mapping[str, Any]) -> Contribution:
     """Combine under other options; see `Bank.combine`."""
     shown = ", ".join(f"{k}={v}" for k, v in options.items())
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
         if not head.periods:
             raise BankError("the bank has no period yet; add one first")
-        return Change(f"combine {shown}".strip(), with_consensus(spec, options), head.periods)
+        return Change(f"combine {shown}".strip(), changed(spec, "consensus", **options), head.periods)
 
-    return update(store, contribute, None, reason, progress)
+    return contribute
 
 
-def rereference(store: Store, period: str, *, reason: str = "", progress: Progress | None = None) -> Update:
+def rereference(period: str) -> Contribution:
     """Make another period the reference; see `Bank.rereference`."""
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
         known_period(head, period)
-        return Change(f"rereference {period}", with_reference(spec, period), head.periods)
+        return Change(f"rereference {period}", changed(spec, "bank", reference=period), head.periods)
 
-    return update(store, contribute, period, reason, progress)
+    return contribute
 
 
 def known_period(head: Snapshot, period: str) -> None:
     """Refuse a period that is not there."""
     if period not in head.periods:
         raise BankError(f"there is no period {period!r}; periods: {first_few(head.ordered_periods()) or 'none'}")
-
-
-def update(
-    store: Store, contribute: Contribution, period: str | None, reason: str, progress: Progress | None
-) -> Update:
-    """Commit a contribution that brings no period."""
-    clock = Clock(progress)
-    made = make_next_version(store, contribute, reason=reason, clock=clock)
-    return Update(
-        version=made.snapshot.number,
-        action=made.snapshot.action,
-        period=period,
-        warnings=(*(alarm.text for alarm in made.alarms), *(made.consensus.warnings if made.consensus else ())),
-        consensus=made.consensus,
-        relinked=made.relinked,
-        costs=dict(clock.costs),
-    )

@@ -12,16 +12,18 @@ import polars as pl
 from concal.bank.acts import NOTHING, Adjustment
 from concal.bank.building.coding import merge_codings, used_coding
 from concal.bank.building.new_period import NewPeriod
-from concal.bank.building.periods import GroupModel, Periods
-from concal.bank.building.spec import merge_specs, read_spec, refuse_other_dimensions
+from concal.bank.building.periods import Periods
+from concal.bank.building.spec import read_spec, refuse_other_dimensions
+from concal.bank.building.stored_period import GroupModel
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
 from concal.bank.tables.responses import read_persons
+from concal.bank.update.request import Request
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.deal import with_shards
 from concal.data.people import plain
-from concal.data.read import Table, read_responses
+from concal.data.read import read_responses
 from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
 from concal.names import check_safe_name, split_stratum
 from concal.spec import Spec
@@ -68,31 +70,17 @@ def returning(persons: pl.Series, readers: Iterable[FolderReader]) -> pl.Series:
     return back.unique().sort()
 
 
-def check(
-    store: Store,
-    head: Snapshot,
-    seen: Spec,
-    period: str,
-    responses: Table,
-    items: Table,
-    *,
-    spec: Spec | None = None,
-    wide: bool = False,
-    replace: bool = False,
-    shards: int | None = None,
-    whole_plan: bool = False,
-) -> tuple[Spec, CheckedPeriod]:
+def check(store: Store, head: Snapshot, asked: Request, *, whole_plan: bool = False) -> tuple[Spec, CheckedPeriod]:
     """Everything an update asks before it samples, and the spec it would sample under, its shards settled.
 
     `concal check` and `concal add` both call this and nothing else, so what passes the one is sampled by the other.
     `whole_plan`: the linkage plan has every period, also where the reference alone would do.
     """
-    refuse_known(head, period, replace)
-    used = merge_specs(seen, spec, known := read_spec(store, head.spec))
-    refuse_other_dimensions(known, used, any(name != period for name in head.periods))
-    periods, reference = Periods.of(store, head), head.reference
-    found = check_data(periods, reference, period, responses, items, used, wide=wide, whole_plan=whole_plan)
-    return with_shards(found.data, used, shards, guided=guided(used, head)), found
+    refuse_known(head, asked.period, asked.replace)
+    used = asked.spec_on(known := read_spec(store, head.spec))
+    refuse_other_dimensions(known, used, any(name != asked.period for name in head.periods))
+    found = check_data(Periods.of(store, head), head.reference, asked, used, whole_plan=whole_plan)
+    return with_shards(found.data, used, asked.shards, guided=guided(used, head)), found
 
 
 def guided(spec: Spec, head: Snapshot) -> bool:
@@ -103,12 +91,9 @@ def guided(spec: Spec, head: Snapshot) -> bool:
 def check_data(
     periods: Periods,
     reference: str | None,
-    period: str,
-    responses: Table,
-    items: Table,
+    asked: Request,
     spec: Spec,
     *,
-    wide: bool,
     whole_plan: bool = False,
     ahead: Mapping[str, CheckedPeriod] | None = None,
 ) -> CheckedPeriod:
@@ -116,14 +101,15 @@ def check_data(
 
     `ahead` are checked periods that will be in the bank before this one, in their order.
     """
+    period, responses, wide = asked.period, asked.responses, asked.wide
     others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
     earlier: dict[str, pl.Series] = {}
     by = NOTHING
-    if others.entries or coming:
+    if others or coming:
         responses = read_responses(responses, wide=wide, options=spec.data)  # once: a large file takes its time
         rows = responses.rows
         persons = rows["person_id"].drop_nulls().unique()
-        before = ((name, read_persons(others.reader(name))) for name in others)
+        before = ((name, read_persons(other.reader)) for name, other in others.items())
         ahead_of_it = ((name, found.data.person_ids) for name, found in coming.items())
         # of every period only those this one may have, so that memory does not grow with the past
         spelt = plain(persons).unique()
@@ -137,16 +123,18 @@ def check_data(
         """An earlier period's items under the ids the new one has for them, where splits go on."""
         if name in coming:
             return _answered(coming[name])
-        found = others.answered(name).items()
+        found = others[name].answered().items()
         return {dimension: [i for item in ids if (i := by.stored(item)) is not None] for dimension, ids in found}
+
+    codings = [*(other.coding() for other in others.values()), *map(_coding, coming.values())]
 
     def checked(known: list[str]) -> CheckedPeriod:
         return check_period(
             responses,
-            items,
+            asked.items,
             spec,
             period=period,
-            design_states=merge_codings([*(others.coding(name) for name in others), *map(_coding, coming.values())]),
+            design_states=merge_codings(codings),
             earlier_persons=earlier,
             earlier_items={name: as_called_here(name) for name in known} or None,
             wide=wide,
@@ -160,9 +148,10 @@ def check_data(
         if whole_plan or len(names) < 2:
             raise
         result = checked(names)
-    models = {name: others.models(name) for name in others} | {name: _models(data) for name, data in coming.items()}
+    models = {name: other.models() for name, other in others.items()}
+    models |= {name: _models(data) for name, data in coming.items()}
     refuse_other_models(result, models)
-    earlier_tables = [(name, others.calibrated(name)) for name in others]
+    earlier_tables = [(name, other.calibrated()) for name, other in others.items()]
     refuse_moved(result, [*earlier_tables, *((name, _items_of(data)) for name, data in coming.items())], by)
     return result
 

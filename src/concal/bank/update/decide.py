@@ -4,51 +4,46 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from concal.bank.acts import Acts, in_words
-from concal.bank.building.next_version import Change
+from concal.bank.building.next_version import Change, Contribution
 from concal.bank.building.periods import Periods
-from concal.bank.building.progress import Progress, Update
+from concal.bank.building.stored_period import StoredPeriod
 from concal.bank.store.manifest import Act, Snapshot
-from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.fit import responses_by_group
-from concal.bank.update.change import known_period, update
 from concal.errors import BankError, first_few
 from concal.spec import Spec
 
 
-def exclude(
-    store: Store, item: str, period: str, *, person_group: str | None, reason: str, progress: Progress | None
-) -> Update:
+def exclude(item: str, period: str, *, person_group: str | None, reason: str) -> Contribution:
     """What the period says about an item does not count, or one group of examinees in it; see `Bank.exclude`."""
 
-    def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
-        periods = Periods.of(store, head)
-        known_period(head, period)
-        stored = _answered_as(periods, item, period)
-        if stored in periods.adjustment(period).excluded:
+    def contribute(head: Snapshot, spec: Spec, transaction: Transaction) -> Change:
+        periods = Periods.of(transaction.store, head)
+        there = periods[period]
+        stored = _answered_as(periods, item, there)
+        if stored in there.adjustment.excluded:
             raise BankError(
                 f"item {item!r} is excluded in period {period!r} already; `concal exclude --undo` lets it count again"
             )
         if person_group is not None:
-            _refuse_group(periods, item, stored, period, person_group)
+            _refuse_group(there, item, stored, person_group)
         act = Act(kind="exclude", item=stored, periods=(period,), person_group=person_group or "", reason=reason)
         said = in_words(act.model_copy(update={"item": item}))
-        return _changed(store, head, spec, (*head.acts, act), said, item)
+        return _changed(periods, head, spec, act, said, item)
 
-    return update(store, contribute, period, reason, progress)
+    return contribute
 
 
-def include(
-    store: Store, item: str, period: str, *, person_group: str | None, reason: str, progress: Progress | None
-) -> Update:
+def include(item: str, period: str, *, person_group: str | None) -> Contribution:
     """Undo an exclusion; see `Bank.include`."""
 
-    def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
+    def contribute(head: Snapshot, spec: Spec, transaction: Transaction) -> Change:
         names = {item}
         if period in head.periods:
-            names = {Periods.of(store, head).adjustment(period).stored(item) or item}
+            names = {Periods.of(transaction.store, head)[period].adjustment.stored(item) or item}
         whose = f" for {person_group}" if person_group else ""
         asked = ("exclude", (period,), person_group or "")
         undone = [a for a in head.acts if a.item in names and (a.kind, a.periods, a.person_group) == asked]
@@ -60,42 +55,32 @@ def include(
         left = tuple(a for a in head.acts if a not in undone)
         return Change(f"include {item} in {period}{whose}", spec, head.periods, left)
 
-    return update(store, contribute, period, reason, progress)
+    return contribute
 
 
-def split(
-    store: Store,
-    item: str,
-    asked: Sequence[str],
-    *,
-    new_id: str | None,
-    onwards: bool,
-    reason: str,
-    progress: Progress | None,
-) -> Update:
+def split(item: str, asked: Sequence[str], *, new_id: str | None, onwards: bool, reason: str) -> Contribution:
     """In some periods the item is another one; see `Bank.split`."""
 
-    def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
-        periods = Periods.of(store, head)
+    def contribute(head: Snapshot, spec: Spec, transaction: Transaction) -> Change:
+        periods = Periods.of(transaction.store, head)
         for name in asked:
-            known_period(head, name)
-            _answered_as(periods, item, name)
+            _answered_as(periods, item, periods[name])
         order = head.ordered_periods()
         first = min(asked, key=order.index)
         named = [name for name in order if name in asked]
         if onwards:
-            named = [name for name in order[order.index(first) :] if item in _calibrated(periods, name)]
+            named = [name for name in order[order.index(first) :] if item in _calibrated(periods[name])]
         given = f"{item}@{first}" if new_id is None else new_id
         _refuse_id(periods, head, given)
         act = Act(kind="split", item=item, periods=tuple(named), onwards=onwards, new_id=given, reason=reason)
-        return _changed(store, head, spec, (*head.acts, act), in_words(act), item, given)
+        return _changed(periods, head, spec, act, in_words(act), item, given)
 
     if not asked:
         raise BankError(f"splitting {item!r} needs at least one period")
-    return update(store, contribute, None, reason, progress)
+    return contribute
 
 
-def join(store: Store, new_id: str, *, reason: str, progress: Progress | None) -> Update:
+def join(new_id: str) -> Contribution:
     """Undo a split; see `Bank.join`."""
 
     def contribute(head: Snapshot, spec: Spec, _: Transaction) -> Change:
@@ -108,53 +93,48 @@ def join(store: Store, new_id: str, *, reason: str, progress: Progress | None) -
             raise BankError(f"{new_id!r} was split further into {first_few(further)}; join that first")
         return Change(f"join {new_id} to {act.item}", spec, head.periods, tuple(a for a in head.acts if a != act))
 
-    return update(store, contribute, None, reason, progress)
+    return contribute
 
 
-def _calibrated(periods: Periods, period: str) -> set[str]:
+def _calibrated(period: StoredPeriod) -> set[str]:
     """Items of a period's calibration, excluded ones too."""
-    return set(periods.calibrated(period)["item_id"].to_list())
+    return set(period.calibrated()["item_id"].to_list())
 
 
-def _counting(periods: Periods, period: str) -> set[str]:
-    """Items of a period with responses that count."""
-    return {item for ids in periods.answered(period).values() for item in ids}
-
-
-def _answered_as(periods: Periods, item: str, period: str) -> str:
+def _answered_as(periods: Periods, item: str, period: StoredPeriod) -> str:
     """The id an item has in a period's data; refused where it was not answered there."""
-    stored = periods.adjustment(period).stored(item)
-    if stored is not None and item in _calibrated(periods, period):
+    stored = period.adjustment.stored(item)
+    if stored is not None and item in _calibrated(period):
         return stored
-    seen = [name for name in periods if item in _calibrated(periods, name)]
+    seen = [name for name, other in periods.items() if item in _calibrated(other)]
     if not seen:
         raise BankError(f"there is no item {item!r} in any period; `concal items BANK` lists all")
-    raise BankError(f"item {item!r} was not answered in period {period!r}; it was in {first_few(seen)}")
+    raise BankError(f"item {item!r} was not answered in period {period.name!r}; it was in {first_few(seen)}")
 
 
-def _refuse_group(periods: Periods, item: str, stored: str, period: str, person_group: str) -> None:
+def _refuse_group(period: StoredPeriod, item: str, stored: str, person_group: str) -> None:
     """A group of examinees that cannot be left out of an item, and why."""
-    answered = responses_by_group(periods.reader(period))
+    answered = responses_by_group(period.reader)
     if not answered:
         raise BankError(
-            f"period {period!r} has no groups of examinees (column person_group of its responses); exclude the item "
-            "for everybody, or add the period again with its groups (concal add --replace)"
+            f"period {period.name!r} has no groups of examinees (column person_group of its responses); exclude the "
+            "item for everybody, or add the period again with its groups (concal add --replace)"
         )
-    there, out = answered.get(stored, {}), periods.adjustment(period).left_out.get(stored, {})
+    there, out = answered.get(stored, {}), period.adjustment.left_out.get(stored, {})
     if person_group in out:
         raise BankError(
-            f"item {item!r} is excluded in period {period!r} for {person_group!r} already; "
+            f"item {item!r} is excluded in period {period.name!r} for {person_group!r} already; "
             "`concal exclude --undo --person-group` lets it count again"
         )
     if person_group not in there:
         raise BankError(
-            f"group {person_group!r} gave no response to item {item!r} in period {period!r}; those who did: "
+            f"group {person_group!r} gave no response to item {item!r} in period {period.name!r}; those who did: "
             f"{first_few(sorted(there)) or 'nobody'}"
         )
     if set(there) - set(out) == {person_group}:
         raise BankError(
-            f"only {person_group!r} is left of those who answered item {item!r} in period {period!r}; to let none of "
-            "them count, exclude the item there without a group"
+            f"only {person_group!r} is left of those who answered item {item!r} in period {period.name!r}; to let none "
+            "of them count, exclude the item there without a group"
         )
 
 
@@ -163,17 +143,18 @@ def _refuse_id(periods: Periods, head: Snapshot, new_id: str) -> None:
         raise BankError(f"{new_id!r} cannot be an item's id; give another (--new-id)")
     taken = any(
         new_id in set(table["item_id"].to_list())
-        for name in periods
-        for table in (periods.calibrated(name), periods.listed(name, ()))
+        for period in periods.values()
+        for table in (period.calibrated(), period.listed())
     )
     if taken or any(new_id in (a.new_id, a.item) for a in head.acts):
         raise BankError(f"the id {new_id!r} is taken; give another (--new-id)")
 
 
-def _changed(store: Store, head: Snapshot, spec: Spec, acts: tuple[Act, ...], action: str, *items: str) -> Change:
-    """The change, unless one of the items is left without any period that counts."""
-    after = Periods(store, Periods.of(store, head).entries, acts=Acts(acts, head.ordered_periods()))
-    left = Counter(item for name in after for item in _counting(after, name))
+def _changed(periods: Periods, head: Snapshot, spec: Spec, act: Act, action: str, *items: str) -> Change:
+    """The change by one more act, unless one of the items is left without any period that counts."""
+    acts = (*head.acts, act)
+    after = replace(periods, acts=Acts(acts, periods.acts.order))
+    left = Counter(item for period in after.values() for ids in period.answered().values() for item in ids)
     for item in items:
         if not left[item]:
             raise BankError(

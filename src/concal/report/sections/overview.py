@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concal.bank.tables.views import count_sources
 from concal.evaluate.readiness import readiness, topics
 from concal.report.pack import Block
 from concal.report.printed import moment, printed, with_moments
@@ -12,7 +13,7 @@ from concal.report.view import View
 def section(view: View, block: Block) -> Section:
     """The verdict in words before any number."""
     found = topics(view.notices)
-    sources = [str(source) for group in view.consensus.groups.values() for source in group.source]
+    sources = count_sources(*view.consensus.groups.values())
     periods = view.bank.periods()
     return Section(
         "overview",
@@ -24,10 +25,10 @@ def section(view: View, block: Block) -> Section:
             "reference": view.reference,
             "method": view.consensus.method,
             "dimensions": view.spec.bank.dimensions,
-            "n_items": len(sources),
+            "n_items": sum(sources.values()),
             "n_periods": len(view.periods),
             "n_responses": int(periods["n_responses"].sum()),
-            "sources": {kind: sources.count(kind) for kind in ("consensus", "fallback", "predicted")},
+            "sources": sources,
             "readiness": readiness(found, view.released_as),
             "topics": found,
             "last": last_step(view),
