@@ -18,7 +18,7 @@ from concal.data.lacking import known_part
 from concal.data.linkage import ItemIds, Linkage, linkage
 from concal.data.people import WHY_ITEMS, EarlierPersons
 from concal.data.period import GroupData, PeriodData
-from concal.data.person_groups import groups_of
+from concal.data.person_groups import groups_of, refuse_untied
 from concal.data.read import Table, read_responses
 from concal.data.rows import Rows, index_rows
 from concal.data.strata import strata
@@ -147,6 +147,7 @@ def check_period(
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
     lacking = {name: tuple(states[name]["lacking"]) for name in designs}
     data = _period_data(period, rows, table, kept, designs, codings, lacking, parts, spec, found, people)
+    refuse_untied(data, spec, found)
     found.stop_if_bad()
     doubt_keys(data, found)
     data = replace(data, warnings=tuple(found.warnings))
