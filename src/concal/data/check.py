@@ -109,7 +109,8 @@ def check_period(
     earlier_persons
         Examinees of the periods before, by period.
     earlier_items
-        Items of the other periods by period and dimension, to plan the linkage.
+        Items of the other periods by period and dimension, to plan the linkage. The first is the reference where the
+        spec's is not among them; this period may stand there, without items.
     wide
         Responses have one column per item.
 
@@ -230,7 +231,7 @@ def _plan(
         ids = answered.filter(pl.col("group") == name)["item_id"].to_list()
         if ids:
             own.setdefault(group.dimension, []).extend(ids)
-    periods = {**{p: by for p, by in earlier.items() if p != period}, period: own}
+    periods = {**earlier, period: own}  # in its place where it was given one, which says that it comes first
     reference = spec.bank.reference if spec.bank.reference in periods else next(iter(periods))
     plan = linkage(periods, str(reference), spec.linking.min_anchors)
     for problem in plan.problems(period):

@@ -114,7 +114,8 @@ def _n_items(data: PeriodData) -> int:
 def shard_of(data: PeriodData, n: int) -> npt.NDArray[np.int64]:
     """Number of the shard of every examinee: in turn, group by group, in the order of the hashes of their ids."""
     digests = (hashlib.sha256(str(person).encode()).digest()[:8] for person in data.person_ids.to_list())
-    order = np.lexsort([np.array([int.from_bytes(d, "big") for d in digests], dtype=np.uint64), data.population])
+    hashes = np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
+    order = np.lexsort((hashes, data.population))
     sizes = _group_sizes(data)
     turn = np.concatenate([np.arange(size) for size in sizes]) % n
     shard = np.empty(len(turn), dtype=np.int64)
