@@ -201,6 +201,15 @@ def test_command(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path)
     assert "no period yet" in capsys.readouterr().out
 
 
+def test_no_common_item_is_not_no_groups(
+    bank: Bank, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = bank.dif().clear()
+    monkeypatch.setattr("concal.bank.reading.diagnosis.Diagnosis.dif", lambda *_: nothing)
+    assert run("dif", bank.path) == 0
+    assert "there are groups of examinees, but no item that two of them answered" in capsys.readouterr().out
+
+
 def test_groups_are_a_table_of_their_own(bank: Bank, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     rows = data(capsys, "periods", bank.path, "--groups")
     assert [(row["period"], row["person_group"]) for row in rows] == [

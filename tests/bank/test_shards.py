@@ -92,6 +92,23 @@ def test_shards_that_would_be_too_small_are_refused_with_the_number_that_does() 
         deal(data, 0)
 
 
+def test_every_shard_has_examinees_of_every_group() -> None:
+    data, _ = simulated()
+    population = np.zeros(900, np.int32)
+    population[[3, 500, 501, 777]] = 1
+    grouped = replace(data, populations=("large", "small"), population=population)
+    parts = deal(grouped, 4)
+    assert [np.bincount(part.population).tolist() for part in parts] == [[224, 1]] * 4
+    fewer = replace(grouped, population=np.where(np.arange(900) == 3, 0, population))
+    assert most_shards(fewer) == 3
+    with pytest.raises(DataError) as caught:
+        with_shards(fewer, SPEC, 4)
+    assert str(caught.value) == (
+        "period 'P': 4 shards, but 1 group of examinees has fewer: 'small' (3 examinees); every shard needs some of "
+        "each group: use 3 shards at most, merge small groups, or leave their examinees out"
+    )
+
+
 def test_the_number_of_shards_follows_from_the_size() -> None:
     data, _ = simulated()
     by_size = Spec.parse({**SPEC.model_dump(), "calibration": {"max_responses_per_shard": 6000}})

@@ -129,6 +129,40 @@ def test_same_period_twice_is_refused_and_replace_is_one_commit(bank: Bank) -> N
     assert not bank.items().equals(before)
 
 
+def test_a_period_that_others_hang_on_cannot_leave_them_without_a_link(any_place: Place) -> None:
+    """The check says so before anything is calibrated."""
+    bank = Bank.create(any_place / "bank", SPEC)
+    table = items_table(40)
+
+    def answers(period: str, first: int) -> pl.DataFrame:
+        return responses_table(period, first, 10, items=40)
+
+    for period, first in (("Q1", 0), ("Q2", 6), ("Q3", 13)):
+        bank.add(period, answers(period, first), table, calibrator=fake_calibrator)
+    with pytest.raises(DataError) as caught:
+        bank.check("Q2", answers("Q2", 2), table, replace=True)
+    text = str(caught.value)
+    assert text.startswith(
+        "1 period would be left without a link, because 'Q2' is replaced:\n  - period 'Q3' shares too"
+    )
+    assert "of dimension 'reading' to be linked to the reference 'Q1': 0 with 'Q2', 0 with 'Q1'; 3 are needed" in text
+    assert text.endswith("keep the items in the period that they are linked by, or retract what they link first")
+    with pytest.raises(DataError, match=r"2 periods would be left without a link, because 'Q1', .* is replaced"):
+        bank.check("Q1", answers("Q1", 26), table, replace=True)
+    bank.check("Q2", answers("Q2", 7), table, replace=True)
+    bank.check("Q1", answers("Q1", 16), table, replace=True)
+
+
+def test_a_reference_that_comes_later_must_link_what_is_there(any_place: Place) -> None:
+    spec = SPEC.model_copy(update={"bank": SPEC.bank.model_copy(update={"reference": "Q2"})})
+    bank = Bank.create(any_place / "bank", spec)
+    table = items_table(40)
+    bank.add("Q1", responses_table("Q1", 0, 10, items=40), table, calibrator=fake_calibrator)
+    with pytest.raises(DataError, match=r"1 period would be left without a link, because 'Q2' is the reference"):
+        bank.check("Q2", responses_table("Q2", 20, 10, items=40), table)
+    bank.check("Q2", responses_table("Q2", 5, 10, items=40), table)
+
+
 def test_replacing_gives_what_adding_would_have_given(any_place: Place, bank: Bank) -> None:
     add(bank, "Q2", 3, replace=True)
     fresh = Bank.create(any_place / "fresh", SPEC)

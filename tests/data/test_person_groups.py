@@ -79,6 +79,69 @@ def test_contradictions_are_refused(row, value, says):
         check_period(table().with_columns(person_group=pl.Series(groups)), ITEMS, spec_with())
 
 
+def blocks(**answered) -> pl.DataFrame:
+    """Twelve examinees per group; each answers the group's items."""
+    rows = [
+        (f"{group}{k}", item, (k + j) % 2, group)
+        for group, items in answered.items()
+        for k in range(12)
+        for j, item in enumerate(items)
+    ]
+    return pl.DataFrame(rows, schema=["person_id", "item_id", "score", "person_group"], orient="row")
+
+
+def letters(**groups) -> pl.DataFrame:
+    """Items of every group of items, one per letter."""
+    return pl.DataFrame([(i, g) for g, ids in groups.items() for i in ids], schema=["item_id", "group"], orient="row")
+
+
+def test_groups_without_common_items_are_refused():
+    spec = spec_with(reference_group="three")
+    with pytest.raises(DataError) as caught:
+        check_period(blocks(three="abcd", four="efgh", five="ghij", six="da"), letters(g="abcdefghij"), spec)
+    text = str(caught.value)
+    assert "1 problem" in text
+    assert (
+        "2 groups of examinees (person_group) without an item of dimension 'x' in common with 'three', which sets the "
+        "metric, or with groups that have one: 'five' (4 items; 2 with 'four'), 'four' (4 items; 2 with 'five'); "
+        "nothing tells how able they are from how hard their items are: give them items in common, or a bank of their "
+        "own; leave the column out only where chance has decided who is in which group"
+    ) in text
+
+
+def test_groups_may_hang_together_through_others():
+    spec = spec_with(reference_group="three")
+    chain = check_period(blocks(three="abcd", four="cdef", five="efgh"), letters(g="abcdefgh"), spec)
+    assert chain.data.populations == ("three", "five", "four")
+    said = [text for text in chain.warnings if "of examinees tied to" in text]
+    assert said == [
+        "dimension 'x': 2 groups of examinees tied to 'three', which sets the metric, by fewer than 10 items "
+        "(linking.min_anchors): 'five' (2), 'four' (2); their means and SDs are hardly known: give the groups "
+        "more items in common"
+    ]
+    whole = check_period(blocks(three="abcd", four="cd"), letters(g="abcd"), spec)
+    assert not any("of examinees tied to" in text for text in whole.warnings), "all they answered is common"
+
+
+def test_the_reference_group_answers_every_dimension():
+    spec = Spec.parse(
+        {
+            "bank": {"dimensions": ["x", "y"]},
+            "groups": {"g": {"model": "2pl", "dimension": "x"}, "h": {"model": "2pl", "dimension": "y"}},
+            "data": {"few_responses": 1, "reference_group": "de"},
+        }
+    )
+    items = letters(g="abc", h="uvw")
+    with pytest.raises(DataError) as caught:
+        check_period(blocks(de="abc", fr="uvw", it="bcvw"), items, spec)
+    assert (
+        "nobody of 'de', the group of examinees (person_group) that sets the metric, answered an item of dimension "
+        "'y': 'fr' (3 items), 'it' (2 items); nothing ties their abilities to it: give it such items, or let a group "
+        "that has them set the metric (data.reference_group)"
+    ) in str(caught.value)
+    assert check_period(blocks(de="abcu", fr="uvwa", it="bcvw"), items, spec).data.populations[0] == "de"
+
+
 def test_a_pooled_fit_has_a_population_per_period_and_group():
     one = check_period(table(), ITEMS, spec_with(), period="Q1").data
     two = check_period(table("q").drop("person_group"), ITEMS, spec_with(), period="Q2").data

@@ -124,6 +124,11 @@ def dif(
         return
     table = opened.dif(fdr)
     if not (table.height or as_json or to):
-        typer.echo("no period has groups of examinees (column person_group of its responses)")
+        some = opened.person_groups()["person_group"].n_unique() > 1
+        typer.echo(
+            "there are groups of examinees, but no item that two of them answered: nothing to compare"
+            if some
+            else "no period has groups of examinees (column person_group of its responses)"
+        )
         return
     show_table(table if everything else table.filter(table["flagged"]), views.DIF, full=full, as_json=as_json, to=to)

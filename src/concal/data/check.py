@@ -18,7 +18,7 @@ from concal.data.lacking import known_part
 from concal.data.linkage import ItemIds, Linkage, linkage
 from concal.data.people import WHY_ITEMS, EarlierPersons
 from concal.data.period import Design, GroupData, PeriodData
-from concal.data.person_groups import groups_of
+from concal.data.person_groups import groups_of, refuse_untied
 from concal.data.read import Table, read_responses
 from concal.data.rows import Rows, index_rows
 from concal.data.strata import strata
@@ -109,7 +109,8 @@ def check_period(
     earlier_persons
         Examinees of the periods before, by period.
     earlier_items
-        Items of the other periods by period and dimension, to plan the linkage.
+        Items of the other periods by period and dimension, to plan the linkage. The first is the reference where the
+        spec's is not among them; this period may stand there, without items.
     wide
         Responses have one column per item.
 
@@ -145,6 +146,7 @@ def check_period(
     found.stop_if_bad()
     people = groups_of(rows.person_ids, answers.person_groups, period, spec, found)
     data = _period_data(period, rows, table, kept, designs, parts, spec, found, people)
+    refuse_untied(data, spec, found)
     found.stop_if_bad()
     doubt_keys(data, found)
     data = replace(data, warnings=tuple(found.warnings))
@@ -225,7 +227,7 @@ def _plan(
         ids = answered.filter(pl.col("group") == name)["item_id"].to_list()
         if ids:
             own.setdefault(group.dimension, []).extend(ids)
-    periods = {**{p: by for p, by in earlier.items() if p != period}, period: own}
+    periods = {**earlier, period: own}  # in its place where it was given one, which says that it comes first
     reference = spec.bank.reference if spec.bank.reference in periods else next(iter(periods))
     plan = linkage(periods, str(reference), spec.linking.min_anchors)
     for problem in plan.problems(period):

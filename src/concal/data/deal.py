@@ -1,4 +1,4 @@
-"""Deal a period's examinees to shards: disjoint, at random, and the same way in every run."""
+"""Deal a period's examinees to shards: disjoint, at random within their groups, and the same way in every run."""
 
 from __future__ import annotations
 
@@ -68,6 +68,15 @@ def refuse_shards(data: PeriodData, n: int, guided: bool) -> None:
             "knows again; take that option away"
         )
     most = most_shards(data)
+    small = {name: k for name, k in zip(data.populations, _group_sizes(data), strict=True) if k < n}
+    if small and len(data.populations) > 1:
+        said = [f"{name!r} ({counted(k, 'examinee')})" for name, k in list(small.items())[:5]]
+        more = f" and {len(small) - 5:,} more" if len(small) > 5 else ""
+        groups = "1 group of examinees has" if len(small) == 1 else f"{len(small):,} groups of examinees have"
+        raise DataError(
+            f"period {data.period!r}: {n} shards, but {groups} fewer: {', '.join(said)}{more}; every shard needs some "
+            f"of each group: use {counted(most, 'shard')} at most, merge small groups, or leave their examinees out"
+        )
     if n > most:
         raise DataError(
             f"period {data.period!r}: {n} shards would be too small ({data.person_ids.len():,} examinees and "
@@ -76,7 +85,10 @@ def refuse_shards(data: PeriodData, n: int, guided: bool) -> None:
 
 
 def deal(data: PeriodData, n: int) -> list[PeriodData]:
-    """The period as `n` periods of disjoint examinees, dealt by a hash of their ids; every shard lists all items."""
+    """The period as `n` periods of disjoint examinees, dealt by a hash of their ids; every shard lists all items.
+
+    Every shard has examinees of every group of them, as evenly as can be.
+    """
     refuse_shards(data, n, any(group.guide is not None for group in data.groups.values()))
     if n == 1:
         return [data]
@@ -88,7 +100,11 @@ def most_shards(data: PeriodData) -> int:
     """How many shards a period can be dealt to, at least one."""
     by_persons = data.person_ids.len() // LEAST_EXAMINEES
     by_responses = int(data.n_responses / (LEAST_RESPONSES * max(1, _n_items(data))))
-    return max(1, min(by_persons, by_responses))
+    return max(1, min(by_persons, by_responses, *_group_sizes(data)))
+
+
+def _group_sizes(data: PeriodData) -> list[int]:
+    return np.bincount(data.population, minlength=len(data.populations)).tolist()
 
 
 def _n_items(data: PeriodData) -> int:
@@ -96,9 +112,15 @@ def _n_items(data: PeriodData) -> int:
 
 
 def shard_of(data: PeriodData, n: int) -> npt.NDArray[np.int64]:
-    """Number of the shard of every examinee."""
+    """Number of the shard of every examinee: in turn, group by group, in the order of the hashes of their ids."""
     digests = (hashlib.sha256(str(person).encode()).digest()[:8] for person in data.person_ids.to_list())
-    return np.array([int.from_bytes(digest, "big") % n for digest in digests], dtype=np.int64)
+    hashes = np.array([int.from_bytes(digest, "big") for digest in digests], dtype=np.uint64)
+    order = np.lexsort((hashes, data.population))
+    sizes = _group_sizes(data)
+    turn = np.concatenate([np.arange(size) for size in sizes]) % n
+    shard = np.empty(len(turn), dtype=np.int64)
+    shard[order] = turn
+    return shard
 
 
 def _shard(data: PeriodData, member: npt.NDArray[np.bool_]) -> PeriodData:

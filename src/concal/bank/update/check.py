@@ -22,6 +22,7 @@ from concal.bank.tables.responses import read_persons
 from concal.bank.update.request import Request
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.deal import with_shards
+from concal.data.linkage import Linkage, linkage
 from concal.data.people import plain
 from concal.data.read import read_responses
 from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
@@ -127,8 +128,12 @@ def check_data(
         return {dimension: [i for item in ids if (i := by.stored(item)) is not None] for dimension, ids in found}
 
     codings = [*(other.coding() for other in others.values()), *map(_coding, coming.values())]
+    first = spec.bank.reference
+    if first is None or first not in (period, *others, *coming):
+        first = reference or next(iter(coming), period)
 
     def checked(known: list[str]) -> CheckedPeriod:
+        itself: dict[str, dict[str, list[str]]] = {period: {}} if known and first == period else {}
         return check_period(
             responses,
             asked.items,
@@ -136,11 +141,10 @@ def check_data(
             period=period,
             design_states=merge_codings(codings),
             earlier_persons=earlier,
-            earlier_items={name: as_called_here(name) for name in known} or None,
+            earlier_items={**itself, **{name: as_called_here(name) for name in known}} or None,
             wide=wide,
         )
 
-    first = reference or next(iter(coming), None)
     names = sorted([*others, *coming], key=lambda name: name != first)  # the reference first
     try:  # enough items in common with the reference: the other periods need not be read
         result = checked(names if whole_plan else names[:1])
@@ -153,7 +157,26 @@ def check_data(
     refuse_other_models(result, models)
     earlier_tables = [(name, other.calibrated()) for name, other in others.items()]
     refuse_moved(result, [*earlier_tables, *((name, _items_of(data)) for name, data in coming.items())], by)
+    replaced = period in periods.entries
+    if replaced or first == period:
+        own = {d: [by.known_as(i) for i in ids if i not in by.excluded] for d, ids in _answered(result).items()}
+        known = {name: other.answered() for name, other in others.items()}
+        known |= {name: _answered(data) for name, data in coming.items()}
+        sets = ", which sets the metric," if first == period else ""
+        why = f"{period!r}{sets} is replaced" if replaced else f"{period!r} is the reference (bank.reference)"
+        refuse_unlinked(linkage({period: own, **known}, first, spec.linking.min_anchors), period, why)
     return result
+
+
+def refuse_unlinked(plan: Linkage, period: str, why: str) -> None:
+    """Other periods that a period in a new place, or with other items, would leave without a way to the reference."""
+    left = list(dict.fromkeys(name for _, name in plan.unlinked if name != period))
+    if left:
+        lines = "".join(f"\n  - {problem}" for name in left for problem in plan.problems(name))
+        raise DataError(
+            f"{counted(len(left), 'period')} would be left without a link, because {why}:{lines}\n"
+            "keep the items in the period that they are linked by, or retract what they link first"
+        )
 
 
 def refuse_other_models(found: CheckedPeriod, earlier: Mapping[str, Mapping[str, GroupModel]]) -> None:
