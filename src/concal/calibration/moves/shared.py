@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from concal.calibration.kernels import LANES
 from concal.calibration.moves.carrying import accepted
 from concal.calibration.moves.climb import LONGEST, draw_around, log_around
 from concal.calibration.moves.units import UnitSteps, accumulators
