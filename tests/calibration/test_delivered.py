@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from concal.calibration.delivered import DeliveredError, delivered_error, item_errors, most
-from concal.calibration.evenly import Evenly
 from concal.calibration.moments import width
 from concal.calibration.targets import Forecast, Reached, shortfall, stretch, worst_ess, worst_rhat
+from concal.calibration.trace import Evenly
 from concal.spec import CalibrationSpec
 
 CHAINS, SWEEPS, P = 8, 200, 2

@@ -42,7 +42,7 @@ def difference(data, one, other):
 def test_shift_and_scale_follow_the_model_along_the_orbit(kind):
     data, layout, state, steps = scattered(kind)
     rng = np.random.default_rng(3)
-    sums, P, n = steps.sums(state), inverse(state.R[0]), float(layout.population_sizes[0])
+    sums, P = steps.sums(state), inverse(state.R[0])
     before = Point.of(state, LANE)
     for dim in range(layout.D):
         t, log_s = rng.standard_normal(LANES), 0.4 * rng.standard_normal(LANES)
@@ -55,8 +55,8 @@ def test_shift_and_scale_follow_the_model_along_the_orbit(kind):
             volume = layout.n_persons + sum(g.n_items for g in in_dim) + (layout.D + 2) * (len(layout.populations) - 1)
             volume += sum(g.design.X.shape[1] + g.free.size + 1 for g in in_dim if g.guide is None)
             found = difference(data, after, before) + volume * log_scale[LANE]
-            precision, pull = expansion.shift_conditional(layout, state, dim, n, P, sums.first[0], TAU)
-            along = expansion.scale_density(layout, state, dim, n, P, sums.second[0], TAU)
+            precision, pull = expansion.shift_conditional(layout, state, dim, P, sums.first[0], TAU)
+            along = expansion.scale_density(layout, state, dim, P, sums.second[0], TAU)
             expected = along.log_density(log_scale) - along.log_density(np.zeros(LANES))
             expected += -0.5 * precision * shift**2 - pull * shift
             np.testing.assert_allclose(found, expected[LANE], atol=1e-8)
@@ -203,12 +203,12 @@ def test_chains_far_from_their_unit_come_back(off, near):
     for s in state.groups:
         s.xi[:, 0], s.mean[:, 0], s.beta[:, 0] = (v[:, 0] * np.exp(min(off, 0.0)) for v in (s.xi, s.mean, s.beta))
         s.sigma[0], s.sigma[:, 0] = s.sigma[0] * np.exp(min(off, 0.0)), s.sigma[:, 0] * np.exp(min(off, 0.0))
-    sums, P, n = steps.sums(state), inverse(state.R[0]), float(layout.population_sizes[0])
-    along = expansion.scale_density(layout, state, 0, n, P, sums.second[0], TAU)
+    sums, P = steps.sums(state), inverse(state.R[0])
+    along = expansion.scale_density(layout, state, 0, P, sums.second[0], TAU)
     grid = np.linspace(-15.0, 5.0, 20_001)
     mode = grid[np.argmax([along.log_density(np.full(LANES, x)) for x in grid], axis=0)]
     drawn = [
-        expansion._draw_log_scale(layout, state, 0, n, P, sums.second[0], TAU, np.random.default_rng(seed))
+        expansion._draw_log_scale(layout, state, 0, P, sums.second[0], TAU, np.random.default_rng(seed))
         for seed in range(20)
     ]
     assert (np.abs(np.array(drawn) - mode) < near).mean() > 0.9

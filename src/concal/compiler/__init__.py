@@ -14,47 +14,26 @@ of the value; a normal 1e-6.
 from concal.compiler import functions as functions  # gives the arithmetic its compiled meaning
 from concal.compiler.cache import cache_folder, kernel, sources_hash
 from concal.compiler.clock import compile_seconds
-from concal.compiler.dispatch import (
-    aims,
-    call_aim,
-    call_curve,
-    call_extra_terms,
-    call_factored,
-    call_terms,
-)
-from concal.compiler.memory import (
-    prefetch,
-    put,
-    row,
-)
-from concal.compiler.random import (
-    normal_pair,
-    uniforms,
-)
+from concal.compiler.dispatch import aims, call_aim, call_curve, call_extra_terms, call_factored, call_terms
+from concal.compiler.memory import prefetch, put, row
+from concal.compiler.random import normal_pair, uniforms
 from concal.compiler.vector import (
-    FAST,
     LANES,
-    LanesType,
     as_double,
-    double,
     inlined,
     lane_abs,
     lane_max,
     lane_min,
-    lane_round,
     lane_sqrt,
     narrow,
     select_less,
-    single,
     splat,
     splat64,
     widen,
-)
+)  # fmt: skip
 
 __all__ = [
-    "FAST",
     "LANES",
-    "LanesType",
     "aims",
     "as_double",
     "cache_folder",
@@ -64,13 +43,11 @@ __all__ = [
     "call_factored",
     "call_terms",
     "compile_seconds",
-    "double",
     "inlined",
     "kernel",
     "lane_abs",
     "lane_max",
     "lane_min",
-    "lane_round",
     "lane_sqrt",
     "narrow",
     "normal_pair",
@@ -78,7 +55,6 @@ __all__ = [
     "put",
     "row",
     "select_less",
-    "single",
     "sources_hash",
     "splat",
     "splat64",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numba.extending import overload, register_jitable
 
-from concal.compiler.vector import INLINE, LanesType, inlined, splat
+from concal.compiler.vector import INLINE, inlined, splat
 from concal.response import arithmetic
 from concal.response.registry import kernels
 
@@ -19,7 +19,7 @@ def call_terms(tag: Any, y: Any, eta: Any, par: Any) -> Any:
 
 
 def call_factored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
-    """(l, f, d/d eta, information) with log-likelihood l + log f; f is one where the model has no such kernel."""
+    """(l, f, d/d eta, information) with log-likelihood l + log f, in lanes; f is one without such a kernel."""
     known = kernels(tag)
     if known.factored:
         return known.terms(tag, y, eta, par)
@@ -89,13 +89,6 @@ def _call_factored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
     terms = _compiled(known.terms)
     if known.factored:
         return lambda tag, y, eta, par: terms(tag, y, eta, par)
-    if not isinstance(eta, LanesType):
-
-        def unfactored_scalar(tag: Any, y: Any, eta: Any, par: Any) -> Any:
-            ll, g, w = terms(tag, y, eta, par)
-            return ll, 1.0, g, w
-
-        return unfactored_scalar
 
     def unfactored(tag: Any, y: Any, eta: Any, par: Any) -> Any:
         ll, g, w = terms(tag, y, eta, par)

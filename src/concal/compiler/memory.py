@@ -13,23 +13,24 @@ from numba.np.arrayobj import make_array
 from concal.compiler.vector import LANES, VECTOR, LanesType, as_lanes, double, single
 
 
-def _row_pointer(context: Any, builder: Any, array_type: Any, array: Any, indices: Any, vector: Any) -> Any:
-    """Pointer to the lane row array[indices[0], ..., :] of a C-contiguous array whose last axis has LANES entries."""
-    view = make_array(array_type)(context, builder, array)
+def _row_pointer(context: Any, builder: Any, sig: Any, args: Any, lanes: LanesType) -> Any:
+    """Pointer to the lane row array[*index, :] of a C-contiguous array whose last axis has LANES entries.
+
+    The first arguments are the array and the index, a tuple of integers.
+    """
+    places = zip(cgutils.unpack_tuple(builder, args[1]), sig.args[1].types, strict=True)
+    indices = [context.cast(builder, value, kind, types.intp) for value, kind in places]
+    view = make_array(sig.args[0])(context, builder, args[0])
     shape = cgutils.unpack_tuple(builder, view.shape)
     flat = indices[0]
     for index, size in zip(indices[1:], shape[1:], strict=False):
         flat = builder.add(builder.mul(flat, size), index)
     offset = builder.mul(flat, ir.Constant(flat.type, LANES))
-    return builder.bitcast(builder.gep(view.data, [offset]), vector.as_pointer())
+    return builder.bitcast(builder.gep(view.data, [offset]), VECTOR[lanes.bits].as_pointer())
 
 
 def _lanes_of(array_type: Any) -> LanesType:
     return double if array_type.dtype == types.float64 else single
-
-
-def _indices(context: Any, builder: Any, values: Any, kinds: Any) -> list[Any]:
-    return [context.cast(builder, v, t, types.intp) for v, t in zip(values, kinds, strict=True)]
 
 
 @intrinsic
@@ -38,10 +39,7 @@ def row(typingctx: Any, array: Any, index: Any) -> Any:
     lanes = _lanes_of(array)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        places = cgutils.unpack_tuple(builder, args[1])
-        places = _indices(context, builder, places, sig.args[1].types)
-        pointer = _row_pointer(context, builder, sig.args[0], args[0], places, VECTOR[lanes.bits])
-        return builder.load(pointer, align=lanes.bits // 8)
+        return builder.load(_row_pointer(context, builder, sig, args, lanes), align=lanes.bits // 8)
 
     return lanes(array, index), codegen
 
@@ -52,8 +50,7 @@ def put(typingctx: Any, array: Any, index: Any, value: Any) -> Any:
     lanes = _lanes_of(array)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        places = _indices(context, builder, cgutils.unpack_tuple(builder, args[1]), sig.args[1].types)
-        pointer = _row_pointer(context, builder, sig.args[0], args[0], places, VECTOR[lanes.bits])
+        pointer = _row_pointer(context, builder, sig, args, lanes)
         value_ir = args[2]
         kind = sig.args[2]
         if not isinstance(kind, LanesType):
@@ -74,8 +71,7 @@ def prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     lanes = _lanes_of(array)
 
     def codegen(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        places = _indices(context, builder, cgutils.unpack_tuple(builder, args[1]), sig.args[1].types)
-        pointer = _row_pointer(context, builder, sig.args[0], args[0], places, VECTOR[lanes.bits])
+        pointer = _row_pointer(context, builder, sig, args, lanes)
         address, number = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [address, number, number, number])
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")

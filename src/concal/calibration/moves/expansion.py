@@ -44,16 +44,16 @@ def expand(
     """Draw (s, t) for every dimension and move items and populations; returns scale, shift (D, LANES) for theta."""
     D = layout.D
     first, second = sums.first[0].copy(), sums.second[0].copy()
-    n = float(layout.population_sizes[0])
-    P = inverse(state.R[0])
+    n, P = float(layout.population_sizes[0]), inverse(state.R[0])
     scale, shift = np.ones((D, LANES)), np.zeros((D, LANES))
     for dim in range(D):
-        t = _draw_shift(layout, state, dim, n, P, first, tau, rng)
+        precision, pull = shift_conditional(layout, state, dim, P, first, tau)
+        t = -pull / precision + rng.standard_normal(LANES) / np.sqrt(precision)
         second[dim] += t * first
         second[:, dim] += t * first
         second[dim, dim] += n * t * t
         first[dim] += n * t
-        log_s = _draw_log_scale(layout, state, dim, n, P, second, tau, rng)
+        log_s = _draw_log_scale(layout, state, dim, P, second, tau, rng)
         s = np.exp(log_s)
         first[dim] *= s
         second[dim] *= s
@@ -64,10 +64,10 @@ def expand(
 
 
 def shift_conditional(
-    layout: Layout, state: State, dim: int, n: float, P: Array, first: Array, tau: float
+    layout: Layout, state: State, dim: int, P: Array, first: Array, tau: float
 ) -> tuple[Array, Array]:
     """Precision and pull of the shift t, (LANES,) each: its log density is -precision t^2 / 2 - pull t."""
-    precision = n * P[dim, dim]
+    precision = float(layout.population_sizes[0]) * P[dim, dim]
     pull = (P[dim] * first).sum(axis=0)
     for family in _governed(layout, dim):
         prior = family.groups[0].beta_prior(tau).precision[0]
@@ -77,13 +77,6 @@ def shift_conditional(
         precision = precision + 1.0 / priors.MU_VARIANCE
         pull = pull + state.mu[m, dim] / priors.MU_VARIANCE
     return precision, pull
-
-
-def _draw_shift(
-    layout: Layout, state: State, dim: int, n: float, P: Array, first: Array, tau: float, rng: np.random.Generator
-) -> Array:
-    precision, pull = shift_conditional(layout, state, dim, n, P, first, tau)
-    return -pull / precision + rng.standard_normal(LANES) / np.sqrt(precision)
 
 
 @dataclass(frozen=True)
@@ -112,11 +105,9 @@ class ScaleDensity:
         return slope, np.minimum(curve, -1e-6)
 
 
-def scale_density(
-    layout: Layout, state: State, dim: int, n: float, P: Array, second: Array, tau: float
-) -> ScaleDensity:
+def scale_density(layout: Layout, state: State, dim: int, P: Array, second: Array, tau: float) -> ScaleDensity:
     """What the priors of abilities, groups and further populations say along a change of unit."""
-    linear = np.full(LANES, n)
+    linear = np.full(LANES, float(layout.population_sizes[0]))
     square = P[dim, dim] * second[dim, dim]
     cross = (P[dim] * second[dim]).sum(axis=0) - square
     against = np.zeros(LANES)
@@ -138,9 +129,9 @@ def scale_density(
 
 
 def _draw_log_scale(
-    layout: Layout, state: State, dim: int, n: float, P: Array, second: Array, tau: float, rng: np.random.Generator
+    layout: Layout, state: State, dim: int, P: Array, second: Array, tau: float, rng: np.random.Generator
 ) -> Array:
-    along = scale_density(layout, state, dim, n, P, second, tau)
+    along = scale_density(layout, state, dim, P, second, tau)
 
     def newton(x: Array) -> Array:
         slope, curve = along.slope_and_curvature(x)

@@ -45,8 +45,11 @@ def draw_family(family: Family, states: Sequence[GroupState], tau: float, rng: n
 
 
 class Steps(NamedTuple):
-    """A stratum's Sigma taken apart, lane by lane: G (LANES, q, h), the inverse of S_K, and the steps' coordinates."""
+    """A stratum with its Sigma taken apart, lane by lane: G (LANES, q, h) and S_K; `at` are the steps' coordinates."""
 
+    g: GroupLayout
+    s: GroupState
+    head: npt.NDArray[np.intp]
     G: Array
     sigma: Array
     at: npt.NDArray[np.intp]
@@ -57,7 +60,7 @@ def steps_of(family: Family, g: GroupLayout, s: GroupState) -> Steps:
     at, sigma = g.free[g.free >= HEAD], by_lane(s.sigma)
     S, cross = sigma[:, family.head[:, None], family.head], sigma[:, at[:, None], family.head]
     G = np.swapaxes(np.linalg.solve(S, np.swapaxes(cross, 1, 2)), 1, 2)
-    return Steps(G, sigma[:, at[:, None], at] - G @ np.swapaxes(cross, 1, 2), at)
+    return Steps(g, s, family.head, G, sigma[:, at[:, None], at] - G @ np.swapaxes(cross, 1, 2), at)
 
 
 def shared_information(family: Family, states: Sequence[GroupState]) -> Array:
@@ -118,33 +121,33 @@ def _draw_betas(family: Family, states: Sequence[GroupState], tau: float, rng: n
     _, proposed = regress(family.design, items, by_lane(first.sigma[head[:, None], head]), prior[head], rng)
     old, change = first.beta[:, head], np.zeros(LANES)
     parts = [steps_of(family, g, s) for g, s in zip(family.groups, states, strict=True)]
-    for g, s, steps in zip(family.groups, states, parts, strict=True):
-        change += _log_marginal(g, s, steps, head, proposed, tau) - _log_marginal(g, s, steps, head, old, tau)
+    for steps in parts:
+        change += _log_marginal(steps, proposed, tau) - _log_marginal(steps, old, tau)
     B = np.where(np.log(rng.random(LANES)) < change, proposed, old)
-    for g, s, steps in zip(family.groups, states, parts, strict=True):
+    for steps in parts:
+        g, s = steps.g, steps.s
         s.beta = s.beta.copy()
         s.beta[:, head] = B
         if steps.at.size:
-            rest, own = _rest(g, s, steps, head, B), g.beta_prior(tau)[steps.at]
-            s.beta[:, steps.at] = regress(g.design, rest, steps.sigma, own, rng)[1]
+            own = g.beta_prior(tau)[steps.at]
+            s.beta[:, steps.at] = regress(g.design, _rest(steps, B), steps.sigma, own, rng)[1]
         s.beta_mean = s.beta.copy()
         s.mean = g.predicted(s.beta)
 
 
-def _rest(g: GroupLayout, s: GroupState, steps: Steps, head: npt.NDArray[np.intp], B: Array) -> Array:
+def _rest(steps: Steps, B: Array) -> Array:
     """What d and log a leave of the steps, (items, q, LANES): X C plus noise of covariance S_K."""
-    residual = s.xi[:, head] - np.einsum("jf,fal->jal", g.design.X, B)
-    return s.xi[:, steps.at] - np.einsum("lqa,jal->jql", steps.G, residual)
+    xi = steps.s.xi
+    residual = xi[:, steps.head] - np.einsum("jf,fal->jal", steps.g.design.X, B)
+    return xi[:, steps.at] - np.einsum("lqa,jal->jql", steps.G, residual)
 
 
-def _log_marginal(
-    g: GroupLayout, s: GroupState, steps: Steps, head: npt.NDArray[np.intp], B: Array, tau: float
-) -> Array:
+def _log_marginal(steps: Steps, B: Array, tau: float) -> Array:
     """Log density of a stratum's steps given B, with C under its prior integrated out; up to a constant, (LANES,)."""
     if not steps.at.size:
         return np.zeros(LANES)
-    prior = g.beta_prior(tau)[steps.at]
-    rest = np.moveaxis(_rest(g, s, steps, head, B), 2, 0) - prior.mean  # (LANES, items, q)
+    g, prior = steps.g, steps.g.beta_prior(tau)[steps.at]
+    rest = np.moveaxis(_rest(steps, B), 2, 0) - prior.mean  # (LANES, items, q)
     root = np.sqrt(prior.precision)
     values, Q = np.linalg.eigh(np.linalg.inv(steps.sigma * np.outer(root, root)))
     rotated = (rest * root) @ Q
