@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 import polars as pl
 
@@ -62,7 +62,7 @@ class _Linker:
         self.transaction, self.made = transaction, made
         self.entries: dict[str, PeriodEntry] = {}  # in the order they were linked
         self.anew: list[str] = []
-        self.answered = cache(self._answered)  # each period's are read once
+        self.answered = cache(partial(_answered, periods))  # each period's are read once
 
     @property
     def done(self) -> Periods:
@@ -90,10 +90,6 @@ class _Linker:
             if len(shared) < enough:
                 return False
         return True
-
-    def _answered(self, name: str) -> dict[str, set[str]]:
-        """Items with responses, by dimension."""
-        return {d: set(ids) for d, ids in self.periods[name].answered().items()}
 
     def put_reference(self) -> None:
         """The period that sets the metric; refused where nothing could be linked to it in some dimension."""
@@ -148,6 +144,11 @@ class _Linker:
         entry = self.periods.entries[link.period]
         self.entries[link.period] = entry.model_copy(update={"link": writer.files, "link_key": key})
         self.anew.append(link.period)
+
+
+def _answered(periods: Periods, name: str) -> dict[str, set[str]]:
+    """A period's items with responses, by dimension."""
+    return {dimension: set(ids) for dimension, ids in periods[name].answered().items()}
 
 
 def direct_key(periods: Periods, name: str, reference: str, spec: Spec) -> str:

@@ -33,7 +33,7 @@ def write_spec(spec: Spec, transaction: Transaction) -> FileEntry:
     return writer.files["spec"]
 
 
-def changed(spec: Spec, section: str, **options: Any) -> Spec:
+def changed(spec: Spec, section: str, /, **options: Any) -> Spec:
     """The spec with other options in one of its sections, validated."""
     content = spec.model_dump()
     return Spec.parse({**content, section: {**content[section], **options}})

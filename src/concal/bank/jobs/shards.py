@@ -11,10 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from concal.bank.building.progress import Clock
-from concal.bank.jobs.calibrating import Calibrator, Task, until_done
+from concal.bank.jobs.calibrating import Calibrator, Task
 from concal.bank.jobs.cluster import Cluster, calibrate
 from concal.bank.jobs.travel import drop_tables
-from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.tables.calibration import read_calibration
 from concal.bank.tables.results import read_factors
@@ -84,9 +83,3 @@ class ShardedRun:
             for task in self._tasks(data, spec, seed).values():
                 task.shelf.release()
         return self._identities
-
-    def clear(self, period: str) -> None:
-        """The period is committed: nobody needs its shards any more."""
-        for identity in self._identities:
-            with until_done(Shelf(self.store, period, identity)):
-                pass

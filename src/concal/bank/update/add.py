@@ -72,13 +72,13 @@ def add(store: Store, asked: Request, client: Any = None, links: Made | None = N
             )
             if not asked.accept_unconverged:
                 refuse_unconverged(new.calibration, limited.calibration)
-        if sharded is not None:
-            sharded.identities(data, used, seed)
+        shards = [] if sharded is None else sharded.identities(data, used, seed)
         said, tables = checked.warnings, checked.tables
         del checked, data, task  # linking and combining need the memory, not the responses
         update = _commit(store, head, new, asked, clock, said, tables, links)
-        if sharded is not None:
-            sharded.clear(asked.period)
+        for identity in shards:
+            with until_done(Shelf(store, asked.period, identity)):
+                pass  # nobody needs it any more
     return update
 
 
