@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from concal.calibration.period import calibrate
 from concal.data.check import check_period
+from concal.data.doubts import refuse_single_responses
 from concal.errors import DataError, SpecError
 from concal.spec import Spec
 
@@ -198,6 +200,23 @@ def test_periods_that_teach_next_to_nothing_are_doubted():
     )
     (equal,) = learned(spec, *((p, i, 1.0) for p, i, _ in good))
     assert equal == "group 'g': all 20 scores are 1, so nothing can be learned of its items; is it the right column?"
+
+
+def test_one_response_each_is_refused_before_sampling():
+    spec, table = Spec.parse(ONE_GROUP), pl.DataFrame({"item_id": ["a", "b"]})
+    alone = [(f"p{k}", "ab"[k % 2], float(k % 2)) for k in range(12)]
+    with pytest.raises(DataError, match=r"dimension 'r': all 12 examinees gave one response only, to 2 items in all"):
+        refuse_single_responses(check_period(rows(*alone), table, respec(spec)).data)
+    with pytest.raises(DataError, match=r"one response only, to 1 item in all.*answer two items or more"):
+        calibrate(rows(*alone[::2]), table, respec(spec))
+    refuse_single_responses(check_period(rows(*alone, ("p0", "b", 1.0)), table, respec(spec)).data)
+
+
+def test_one_response_each_in_a_dimension_may_go_with_others(two_group_spec, two_group_items, two_group_responses):
+    one = pl.col("item_id").is_in(["v1", "v2", "v3", "v4", "v5", "v6"]) | (pl.col("item_id") == "s1")
+    checked = check_period(two_group_responses.filter(one), two_group_items, two_group_spec)
+    assert any("'writing': 4 examinees with one response each" in text for text in checked.warnings)
+    refuse_single_responses(checked.data)
 
 
 def test_wide_and_silent_examinees(two_group_spec, two_group_items, two_group_responses):

@@ -20,6 +20,7 @@ from concal.bank.store.store import Store
 from concal.bank.tables.responses import read_persons
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.deal import with_shards
+from concal.data.doubts import refuse_single_responses
 from concal.data.linkage import Linkage, linkage
 from concal.data.people import plain
 from concal.data.read import Table, read_responses
@@ -165,6 +166,8 @@ def check_data(
         if whole_plan or len(names) < 2:
             raise
         result = checked(names)
+    if spec.calibration.prior != "bank" or not names:  # else slopes are known
+        refuse_single_responses(result.data)
     models = {name: others.models(name) for name in others} | {name: _models(data) for name, data in coming.items()}
     refuse_other_models(result, models)
     earlier_tables = [(name, others.calibrated(name)) for name in others]
