@@ -226,7 +226,8 @@ def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame
             raise DataError(
                 f"{counted(moved.height, 'item')} in another group, or with another number of categories, than in "
                 f"period {period!r}: {first_few(moved['item_id'].to_list())} ({was!r} there, {now!r} here); an item "
-                "that is scored in another way is another item: give it a new item_id"
+                "that is scored in another way is another item: give it a new item_id; if its number was wrong there "
+                f"(too few for its scale, say), put {period!r} in again with the right one (--replace)"
             )
 
 
