@@ -301,6 +301,29 @@ def test_empty_responses(two_group_spec, two_group_items, two_group_responses):
         check_period(two_group_responses.head(0), two_group_items, two_group_spec)
 
 
+def test_scores_that_are_all_empty_are_said_to_be(tmp_path):
+    spec, table = Spec.parse(ONE_GROUP), pl.DataFrame({"item_id": ["a", "b"]})
+    (text,) = refused(rows(("p", "a", None), ("q", "b", float("nan"))), table, spec)
+    assert text == "responses: every score is empty, NA or NaN, of 2 rows: is it the right column of scores?"
+    wide = pl.DataFrame({"person_id": ["p", "q"], "a": ["NA", ""], "b": ["", None]})
+    (text,) = refused(wide, table, spec, wide=True)
+    assert text == "responses: every cell is empty, NA or NaN, of 2 rows: is it the right column of scores?"
+
+
+def test_wide_tables_are_reported_as_they_stand_in_the_file(tmp_path):
+    spec, table = Spec.parse(ONE_GROUP), pl.DataFrame({"item_id": ["a", "b", "site"]})
+    wide = pl.DataFrame({"person_id": ["p", None, "q", ""], "a": [1, 1, 0, 0], "b": [0, 1, 0, 1]})
+    (text,) = refused(wide, table, spec, wide=True)
+    assert text == "responses: 2 rows without a person_id: rows 2, 4 below the header"
+    words = pl.DataFrame({"person_id": list("pqr"), "a": list("101"), "b": ["1", "x", "0"], "site": list("nss")})
+    column, single = refused(words, table, spec, wide=True)
+    assert column == (
+        "responses: 1 column without a single number: 'site' (there is 'n', 's'); if they are no items, name them in "
+        "data.ignore; if they are, score the answers first"
+    )
+    assert single.startswith("responses: 1 score not a number ('x'): 'q' on 'b'")
+
+
 @pytest.mark.parametrize("name", ["../x", "", "con", "a b", "x" * 65])
 def test_unsafe_period_names(name, two_group_spec, two_group_items, two_group_responses):
     with pytest.raises(SpecError, match="period"):
