@@ -136,9 +136,11 @@ def test_an_item_keeps_its_number(bank: Bank) -> None:
     moved = ITEMS.with_columns(
         categories=pl.when(pl.col("item_id") == "three-0").then(4).otherwise(pl.col("categories"))
     )
-    with pytest.raises(
-        DataError, match=r"1 item in another group, or with another number of categories, than in .*'three-0'"
-    ):
+    said = (
+        r"1 item in another group, or with another number of categories, than in .*'three-0'.*; if its number was "
+        r"wrong there .* put 'Q1' in again with the right one \(--replace\)"
+    )
+    with pytest.raises(DataError, match=said):
         bank.check("Q3", answers("Q003", 0.0, top=True), moved)
 
 

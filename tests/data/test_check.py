@@ -6,7 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from concal.calibration.period import calibrate
 from concal.data.check import check_period
+from concal.data.doubts import refuse_single_responses
 from concal.errors import DataError, SpecError
 from concal.spec import Spec
 
@@ -200,6 +202,23 @@ def test_periods_that_teach_next_to_nothing_are_doubted():
     assert equal == "group 'g': all 20 scores are 1, so nothing can be learned of its items; is it the right column?"
 
 
+def test_one_response_each_is_refused_before_sampling():
+    spec, table = Spec.parse(ONE_GROUP), pl.DataFrame({"item_id": ["a", "b"]})
+    alone = [(f"p{k}", "ab"[k % 2], float(k % 2)) for k in range(12)]
+    with pytest.raises(DataError, match=r"dimension 'r': all 12 examinees gave one response only, to 2 items in all"):
+        refuse_single_responses(check_period(rows(*alone), table, respec(spec)).data)
+    with pytest.raises(DataError, match=r"one response only, to 1 item in all.*answer two items or more"):
+        calibrate(rows(*alone[::2]), table, respec(spec))
+    refuse_single_responses(check_period(rows(*alone, ("p0", "b", 1.0)), table, respec(spec)).data)
+
+
+def test_one_response_each_in_a_dimension_may_go_with_others(two_group_spec, two_group_items, two_group_responses):
+    one = pl.col("item_id").is_in(["v1", "v2", "v3", "v4", "v5", "v6"]) | (pl.col("item_id") == "s1")
+    checked = check_period(two_group_responses.filter(one), two_group_items, two_group_spec)
+    assert any("'writing': 4 examinees with one response each" in text for text in checked.warnings)
+    refuse_single_responses(checked.data)
+
+
 def test_wide_and_silent_examinees(two_group_spec, two_group_items, two_group_responses):
     wide = two_group_responses.pivot(on="item_id", index="person_id", values="score")
     silent = wide.head(1).select(
@@ -280,6 +299,29 @@ def test_both_tables_unreadable_are_both_named(two_group_spec, tmp_path):
 def test_empty_responses(two_group_spec, two_group_items, two_group_responses):
     with pytest.raises(DataError, match="the table has no rows"):
         check_period(two_group_responses.head(0), two_group_items, two_group_spec)
+
+
+def test_scores_that_are_all_empty_are_said_to_be(tmp_path):
+    spec, table = Spec.parse(ONE_GROUP), pl.DataFrame({"item_id": ["a", "b"]})
+    (text,) = refused(rows(("p", "a", None), ("q", "b", float("nan"))), table, spec)
+    assert text == "responses: every score is empty, NA or NaN, of 2 rows: is it the right column of scores?"
+    wide = pl.DataFrame({"person_id": ["p", "q"], "a": ["NA", ""], "b": ["", None]})
+    (text,) = refused(wide, table, spec, wide=True)
+    assert text == "responses: every cell is empty, NA or NaN, of 2 rows: is it the right column of scores?"
+
+
+def test_wide_tables_are_reported_as_they_stand_in_the_file(tmp_path):
+    spec, table = Spec.parse(ONE_GROUP), pl.DataFrame({"item_id": ["a", "b", "site"]})
+    wide = pl.DataFrame({"person_id": ["p", None, "q", ""], "a": [1, 1, 0, 0], "b": [0, 1, 0, 1]})
+    (text,) = refused(wide, table, spec, wide=True)
+    assert text == "responses: 2 rows without a person_id: rows 2, 4 below the header"
+    words = pl.DataFrame({"person_id": list("pqr"), "a": list("101"), "b": ["1", "x", "0"], "site": list("nss")})
+    column, single = refused(words, table, spec, wide=True)
+    assert column == (
+        "responses: 1 column without a single number: 'site' (there is 'n', 's'); if they are no items, name them in "
+        "data.ignore; if they are, score the answers first"
+    )
+    assert single.startswith("responses: 1 score not a number ('x'): 'q' on 'b'")
 
 
 @pytest.mark.parametrize("name", ["../x", "", "con", "a b", "x" * 65])

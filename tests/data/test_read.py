@@ -113,6 +113,11 @@ def test_wide_items_may_be_called_anything():
     [
         (odd_table(), "this is a long table"),
         (pl.DataFrame({"id": ["p"]}), "needs a column of person ids and one column per item"),
+        (
+            pl.DataFrame({"i0": [0, 1] * 4, "i1": [1, 1, 0, 0] * 2}),
+            r"no column 'person_id' of ids, and the first, 'i0', holds 2 different numbers in 8 rows, as an item does: "
+            r"say in bank.toml what the column of ids is called \(data.person_id\)",
+        ),
         (pl.DataFrame({"id": ["p"], "i": [1], "x": [[1]]}), "1 column without scores: 'x'"),
     ],
 )

@@ -31,11 +31,22 @@ A = pl.DataFrame({"item_id": ["a"]})
         ("2pl", {"max_score": 4}, [0.0, 4.0], [0.0, 1.0]),
         ("gpcm", {"max_score": 100, "categories": 5}, [0.0, 25.0, 50.0, 75.0, 100.0], [0.0, 1.0, 2.0, 3.0, 4.0]),
         ("grm", {"max_score": 9, "categories": 4}, [0.0, 3.0, 6.0, 9.0], [0.0, 1.0, 2.0, 3.0]),
+        ("gpcm", {"max_score": 3, "categories": 7}, [0.0, 0.5, 1.5, 3.0], [0.0, 1.0, 3.0, 6.0]),
+        ("gpcm", {"max_score": 3.5, "categories": 8}, [0.0, 0.5, 3.5], [0.0, 1.0, 7.0]),
     ],
 )
 def test_scores_out_of_a_declared_maximum(model, options, given, taken):
     checked = check_period(answers(*given), A, spec_of(model, **options))
     np.testing.assert_array_equal(checked.data.groups["g"].score, taken)
+
+
+def test_half_points_are_steps_where_the_item_says_so():
+    """A maximum of the item's own goes with a number of its own: the group's was meant for other items."""
+    spec, table = spec_of("gpcm", categories=5), A.with_columns(max_score=2.0)
+    own = check_period(answers(0.0, 0.5, 2.0), table.with_columns(categories=5), spec_of("gpcm"))
+    np.testing.assert_array_equal(own.data.groups["g (5 categories)"].score, [0.0, 1.0, 4.0])
+    with pytest.raises(DataError, match=r"max_score that does not fit 5 categories: 'a'; .* column categories"):
+        check_period(answers(0.0, 1.0, 2.0), table, spec)
 
 
 def test_a_maximum_of_the_item_comes_before_the_groups():
@@ -67,6 +78,18 @@ def test_a_maximum_of_the_item_comes_before_the_groups():
         ("2pl", {"max_score": 4}, A, [0.0, 2.0], r"1 score must be 0 or 1, in units of max_score: 2 of 4 \('p1'"),
         ("2pl", {}, A, [0.0, 3.0], r"3 \('p1' on 'a'\); ordered scores need a model that takes them \(gpcm, grm\)"),
         ("gpcm", {"categories": 3}, A, [0.0, 3.0], "from 0 to 2: 3 .*the item's number of categories"),
+        ("grm", {"categories": 5}, A, [1.0, 2.0, 5.0], r"scores go from 1 to 5: count from 0, every score 1 less"),
+        ("2pl", {}, A, [1.0, 2.0], r"scores go from 1 to 2: count from 0, every score 1 less"),
+        ("grm", {"categories": 5}, A, [0.0, 6.0], r"scores go up to 6: .*a column categories .* 7 categories"),
+        (
+            "gpcm",
+            {"max_score": 3},
+            A,
+            [0.5, 3.0],
+            r"scores in steps of 0.5: count the steps, categories = 7 with max_score = 3$",
+        ),
+        ("gpcm", {"categories": 4}, A, [0.5, 2.0], r"steps of 0.5: .* categories = 7 with max_score = 3$"),
+        ("gpcm", {"categories": 4}, A, [0.3, 0.77], r"shares need a model that takes them \(beta, ordered_beta\)"),
         ("gpcm", {"categories": 5}, A.with_columns(max_score=3.0), [1.0], "1 item with a max_score that does not fit"),
         (
             "2pl",

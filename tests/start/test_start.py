@@ -247,6 +247,53 @@ def test_items_with_few_responses_follow_those_that_show_their_scores(tmp_path):
     accepted(found, tmp_path)
 
 
+def scale_of_six(seed: int = 1) -> pl.DataFrame:
+    """Ratings 0 to 5 of weak examinees: the highest are rare, and some items do not show them."""
+    rng, ability = np.random.default_rng(seed), np.random.default_rng(9).normal(-1.5, 1, 120)
+    rows = [
+        (f"s{k}", f"q{j}", float(rng.binomial(5, 1 / (1 + np.exp(j % 5 / 2 - 1 - theta)))))
+        for k, theta in enumerate(ability)
+        for j in range(12)
+    ]
+    return pl.DataFrame(rows, schema=["person_id", "item_id", "score"], orient="row")
+
+
+def test_items_of_one_scale_have_one_number_of_categories(tmp_path):
+    table = scale_of_six()
+    assert table.group_by("item_id").agg(pl.col("score").max())["score"].n_unique() > 1
+    table.write_csv(tmp_path / "r.csv")
+    found = look_at_files(tmp_path / "r.csv")
+    (group,) = tomllib.loads(found.toml)["groups"].values()
+    assert group["categories"] == 6
+    assert "categories" not in found.items.columns
+    (lifted,) = (text for text in found.odd if "highest score is rare" in text)
+    assert "taken to be on the scale of the others, 0 to 5" in lifted
+    assert any("12 items were read off the highest score seen, and are for good" in text for text in found.odd)
+    assert "categories = 6  # one more than the highest score seen" in found.toml
+    accepted(found, tmp_path)
+
+
+def test_columns_are_carried_to_recoded_scores(tmp_path):
+    table = scale_of_six().with_columns(pl.col("score") + 1, person_group=pl.lit("a"), form=pl.lit("x"))
+    where = pl.col("person_id").str.slice(1).cast(pl.Int64)
+    table = table.with_columns(person_group=pl.when(where < 70).then(pl.lit("de")).otherwise(pl.lit("fr")))
+    table = table.with_columns(score=pl.when(where == 3).then(None).otherwise("score"))
+    for wide in (False, True):
+        given = table.pivot("item_id", index=["person_id", "person_group", "form"], values="score") if wide else table
+        given.write_csv(tmp_path / "r.csv")
+        found = look_at_files(tmp_path / "r.csv")
+        assert set(found.examinee_groups) == {"person_group"}
+        folder = accepted(found, tmp_path, f"{wide}")
+        coded = pl.read_parquet(folder / "responses.parquet")
+        assert coded.columns == ["person_id", "item_id", "score", "person_group", "form"]
+        same = table.drop_nulls("score").sort("person_id", "item_id")
+        coded = coded.sort("person_id", "item_id")
+        assert coded["person_group"].to_list() == same["person_group"].to_list()
+        assert (coded["score"] == same["score"] - 1).all()
+        checked = check_period(coded, folder / "items.csv", Spec.read(folder / "bank.toml"))
+        assert checked.data.populations == ("de", "fr")
+
+
 def test_oddities_are_listed(tmp_path):
     table = long_table().with_columns(pl.col("score").cast(pl.String))
     more = pl.DataFrame(

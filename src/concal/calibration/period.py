@@ -27,6 +27,7 @@ from concal.calibration.trace import Trace, population_names
 from concal.calibration.verdict import enough_items, good_items
 from concal.calibration.workers import available_cores, one_blas_thread
 from concal.data.check import check_period
+from concal.data.doubts import refuse_single_responses
 from concal.data.period import PeriodData
 from concal.errors import counted, first_few
 from concal.spec import CalibrationSpec, Spec
@@ -70,6 +71,8 @@ def calibrate(
         A consensus' `groups`: items get priors from what it knows about them (see `concal.calibration.known`).
     """
     checked = check_period(responses, items, spec, period=period, wide=wide)
+    if known is None:
+        refuse_single_responses(checked.data)
     data = checked.data if known is None else guide_period(checked.data, known)
     return calibrate_period(data, spec, period=period, seed=seed, checkpoint=checkpoint, progress=progress)
 

@@ -78,9 +78,11 @@ def _checked(
     if place.endswith(".toml") or Path(place).is_file():
         from concal.data.check import check_period
         from concal.data.deal import with_shards
+        from concal.data.doubts import refuse_single_responses
 
         spec = spec or Spec.read(place)
         found = check_period(responses, items, spec, period=period, wide=wide)
+        refuse_single_responses(found.data)
         with_shards(found.data, spec, shards)
         return found
     from concal.bank.bank import Bank

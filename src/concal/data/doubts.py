@@ -8,9 +8,9 @@ import numpy as np
 import polars as pl
 
 from concal.data.findings import Findings, some
-from concal.data.period import Design
+from concal.data.period import Design, PeriodData
 from concal.data.rows import Rows
-from concal.errors import counted
+from concal.errors import DataError, counted
 from concal.formula.design import doubt_rank
 from concal.names import split_stratum
 from concal.spec import GroupSpec, Spec
@@ -53,6 +53,28 @@ def _doubt_period(rows: Rows, table: pl.DataFrame, parts: Mapping[str, GroupSpec
             found.warn(
                 f"group {name!r}: all {score.size:,} scores are {score[0]:g}, so nothing can be learned of its items; "
                 "is it the right column?"
+            )
+
+
+def refuse_single_responses(data: PeriodData) -> None:
+    """A `DataError` where all examinees of a dimension gave one response in the whole period.
+
+    Then no slope can be known, and no calibration ends. Responses in other dimensions tell the abilities a little, by
+    the correlation: that is a doubt (`doubt_responses`).
+    """
+    n = data.person_ids.len()
+    counts = {name: np.bincount(group.person, minlength=n) for name, group in data.groups.items()}
+    given = np.sum(list(counts.values()), axis=0)
+    for dimension in data.dimensions:
+        groups = [name for name, group in data.groups.items() if group.dimension == dimension]
+        there = np.sum([counts[name] for name in groups], axis=0)
+        if (given[there > 0] == 1).all():
+            n_items = sum(np.unique(data.groups[name].item).size for name in groups)
+            raise DataError(
+                f"period {data.period!r}, dimension {dimension!r}: all {int((there > 0).sum()):,} examinees gave one "
+                f"response only, to {counted(n_items, 'item')} in all: nothing tells their abilities from the items, "
+                "so no slope can be known; give data in which examinees answer two items or more, and check that "
+                "person_id names the examinee, not the row (data.person_id)"
             )
 
 

@@ -149,6 +149,8 @@ def _melt(table: pl.DataFrame, options: DataSpec, label: str) -> Answers:
         raise DataError(
             f"{label}: a wide table needs a column of person ids and one column per item, found {table.columns}"
         )
+    if who != options.person_id:
+        _refuse_item_as_ids(table[who], options, label)
     persons = id_text(table[who], label).alias("person")
     odd = [n for n in items if (k := table[n].dtype).is_nested() or k.is_temporal() or k == pl.Binary]
     if odd:
@@ -158,15 +160,33 @@ def _melt(table: pl.DataFrame, options: DataSpec, label: str) -> Answers:
         )
     # numbers instead of names, because an item may be called like one of our columns
     cells = table.select(items).rename({n: str(k) for k, n in enumerate(items)}).select(pl.all().cast(pl.String))
-    long = cells.with_columns(persons).unpivot(index="person", variable_name="k", value_name="score")
+    nobody = (persons.is_null() | (persons == "")).any()  # then messages need the rows of the file
+    index = [persons, *([pl.int_range(1, table.height + 1, eager=True).alias("row")] if nobody else [])]
+    long = cells.with_columns(index).unpivot(index=[c.name for c in index], variable_name="k", value_name="score")
     given = long.filter(pl.col("score").is_not_null() & ~pl.col("score").str.strip_chars().is_in(MISSING))
     names = pl.DataFrame({"k": [str(k) for k in range(len(items))], "item_id": items})
     silent = persons.filter(~persons.is_in(given["person"].unique().implode())).drop_nulls()
     rows = given.join(names, on="k", how="left", maintain_order="left")
     answers = _with_score(rows.select(pl.col("person").alias("person_id"), "item_id", "score"), silent)
+    if nobody:
+        answers = answers._replace(numbers=rows["row"])
     return answers._replace(person_groups=_person_groups(table, who, options, label), wide=True)
 
 
+def _refuse_item_as_ids(first: pl.Series, options: DataSpec, label: str) -> None:
+    """The first column is taken for the ids where none is named; refused where it looks like an item's scores."""
+    n = first.n_unique()
+    numbers = first.drop_nulls().cast(pl.String).str.strip_chars().str.contains(r"^\d{1,3}([.,]\d+)?$")
+    if n <= FEW_SCORES and first.len() >= ROWS_PER_SCORE * n and numbers.len() and numbers.all():
+        raise DataError(
+            f"{label}: there is no column {options.person_id!r} of ids, and the first, {first.name!r}, holds {n} "
+            f"different numbers in {first.len():,} rows, as an item does: say in bank.toml what the column of ids is "
+            "called (data.person_id), or add one with a different id in every row"
+        )
+
+
+FEW_SCORES, ROWS_PER_SCORE = 12, 3
+"""So few different numbers, each so often, are scores: ids differ from row to row."""
 RENAME = "rename it, or say in bank.toml what it is called (`concal start` does)"
 WIDE = (
     "if it has a row per examinee and a column per item, say so (--wide, wide=True); otherwise rename the columns, or "

@@ -13,14 +13,17 @@ import polars as pl
 from concal.data.findings import Findings, rows_of, some
 from concal.data.people import EarlierPersons, doubt_twins, returning
 from concal.data.read import Answers
-from concal.data.strata import declared_maxima, strata
+from concal.data.strata import declared_maxima, strata, whole_numbers
 from concal.errors import counted
+from concal.names import split_stratum
 from concal.response import ResponseModel
 from concal.spec import Spec
 
 SHARE_OF_MAXIMUM = 0.02
 """No score beyond this share of the declared maximum: a share from 0 to 1 of 50 points and more."""
 SENSELESS = 1e6
+STEPS_OF_A_POINT = (2, 4)
+"""Half and quarter points."""
 ENOUGH_TO_TELL = 30
 """Responses of which one at least would reach it."""
 
@@ -60,7 +63,13 @@ def index_rows(
 ) -> Rows:
     """Resolve ids, check scores, settle duplicates and returning examinees; problems go to `found`."""
     if not answers.rows.height:
-        found.error("responses: the table has no rows")
+        n = answers.not_given or answers.silent.len()
+        what = "score is" if answers.not_given else "cell is"
+        found.error(
+            f"responses: every {what} empty, NA or NaN, of {counted(n, 'row')}: is it the right column of scores?"
+            if n
+            else "responses: the table has no rows"
+        )
     if answers.silent.len():
         found.warn(
             f"{counted(answers.silent.len(), 'examinee')} without any response: {some(answers.silent)}; left out"
@@ -103,10 +112,12 @@ def _resolve(answers: Answers, table: pl.DataFrame, found: Findings) -> pl.DataF
     for name in ("person_id", "item_id"):
         lost = responses[name].is_null() | (responses[name] == "").fill_null(False)
         if lost.any():
-            at = lost.arg_true() + 1 if numbers is None else numbers.filter(lost)
-            found.error(f"responses: {counted(int(lost.sum()), 'row')} without a {name}: {rows_of(at)}")
+            at = (lost.arg_true() + 1 if numbers is None else numbers.filter(lost)).unique().sort()
+            found.error(f"responses: {counted(at.len(), 'row')} without a {name}: {rows_of(at)}")
             responses = responses.filter(~lost)
             numbers = None if numbers is None else numbers.filter(~lost)
+    if answers.wide:
+        responses, unreadable = _without_words(responses, unreadable, found)
     if unreadable.len():
         bad = responses.filter(pl.col("score").is_null()).head(5)
         shown = [f"{p!r} on {i!r}" for p, i in zip(bad["person_id"], bad["item_id"], strict=True)]
@@ -129,6 +140,23 @@ def _resolve(answers: Answers, table: pl.DataFrame, found: Findings) -> pl.DataF
             f"{', or name columns that are no items in data.ignore' if answers.wide else ''}"
         )
     return responses.filter(~unknown)
+
+
+def _without_words(responses: pl.DataFrame, unreadable: pl.Series, found: Findings) -> tuple[pl.DataFrame, pl.Series]:
+    """A wide table's rows without columns in which nothing is a number: these are no items."""
+    if not unreadable.len():
+        return responses, unreadable
+    words = responses.select("item_id", pl.col("score").is_null().all().over("item_id").alias("words"))["words"]
+    columns = responses.filter(words)["item_id"].unique(maintain_order=True)
+    if not columns.len():
+        return responses, unreadable
+    here = words.filter(responses["score"].is_null())
+    examples = unreadable.filter(here).unique(maintain_order=True)
+    found.error(
+        f"responses: {counted(columns.len(), 'column')} without a single number: {some(columns)} (there is "
+        f"{some(examples)}); if they are no items, name them in data.ignore; if they are, score the answers first"
+    )
+    return responses.filter(~words), unreadable.filter(~here)
 
 
 def _near_id(lost: str, known: pl.Series) -> str:
@@ -200,10 +228,13 @@ def score_units(table: pl.DataFrame, spec: Spec, found: Findings) -> ScoreUnits:
     """From the item table's column max_score and the groups' own."""
     units = ScoreUnits(*np.ones((2, table.height)))
     given = declared_maxima(table, Findings("said with the item table"))
+    numbered = ~np.isnan(whole_numbers(table, "categories", Findings("said with the item table")))
+    numbered |= np.array([split_stratum(name)[1] is not None for name in table["group"].to_list()], dtype=bool)
     for name, group in strata(table, spec).items():
         own, model = (table["group"] == name).to_numpy(), group.response_model
         declared = np.where(np.isnan(given), group.max_score or np.nan, given)[own]
-        odd = own.nonzero()[0][~np.isnan(declared) & (model.n_categories is not None) & ~_divides(declared, model)]
+        fits = _divides(declared, model, finer=numbered[own] | np.isnan(given[own]))
+        odd = own.nonzero()[0][~np.isnan(declared) & (model.n_categories is not None) & ~fits]
         if odd.size:
             ids = table["item_id"].gather(odd)
             found.error(
@@ -216,10 +247,17 @@ def score_units(table: pl.DataFrame, spec: Spec, found: Findings) -> ScoreUnits:
     return units
 
 
-def _divides(declared: npt.NDArray[np.float64], model: ResponseModel) -> npt.NDArray[np.bool_]:
-    """Whether a maximum is the categories' own, or a multiple of it (percent of four steps)."""
+def _divides(
+    declared: npt.NDArray[np.float64], model: ResponseModel, finer: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """Whether a maximum is the categories' own, or a multiple of it (percent of four steps).
+
+    Where `finer`, the categories may be a multiple of the maximum: half points. An item with a maximum of its own and
+    the group's number of categories most likely lacks a number, so that one is asked for.
+    """
     with np.errstate(invalid="ignore"):
         steps = declared / model.max_score
+        steps = np.where((steps < 1) & finer, 1.0 / steps, steps)
         return np.asarray((steps >= 1) & (np.abs(steps - np.round(steps)) < 1e-9))
 
 
@@ -250,7 +288,7 @@ def _check_scores(
             for r, value, most, said in zip(bad[:5], given, largest, declared, strict=False)
         ]
         more = f" and {bad.size - 5:,} more" if bad.size > 5 else ""
-        remedy = _remedy(model, score[bad], declared)
+        remedy = _remedy(model, score[bad], declared, score[own])
         rule = f"{model.score_rule()}{', in units of max_score' if declared.any() else ''}"
         found.error(
             f"group {name!r} ({group.model}): {counted(int(bad.size), 'score')}{note} must be {rule}: "
@@ -258,8 +296,16 @@ def _check_scores(
         )
 
 
-def _remedy(model: ResponseModel, score: npt.NDArray[np.float64], declared: npt.NDArray[np.bool_]) -> str:
-    """What may be done about scores that a model cannot take; `declared` where their maximum is."""
+def _remedy(
+    model: ResponseModel,
+    score: npt.NDArray[np.float64],
+    declared: npt.NDArray[np.bool_],
+    every: npt.NDArray[np.float64],
+) -> str:
+    """What may be done about scores that a model cannot take; `declared` where their maximum is.
+
+    `every` are all scores of the group, good ones too.
+    """
     if declared.any() and (score[declared] > model.max_score).any():
         return "scores above their declared max_score: mend the scores, or the maximum"
     if found := model.remedy(score):
@@ -279,7 +325,28 @@ def _remedy(model: ResponseModel, score: npt.NDArray[np.float64], declared: npt.
             "with two categories an item's points are all or nothing: for points in between, gpcm or grm and as many "
             "categories as there are points, and one more (without a number, max_score gives it)"
         )
-    if (score != np.round(score)).any() and (score <= model.max_score).all():
+    return _category_remedy(model, score, every)
+
+
+def _category_remedy(model: ResponseModel, score: npt.NDArray[np.float64], every: npt.NDArray[np.float64]) -> str:
+    """Of scores that are no category of the model's, without a declared maximum."""
+    whole = bool((every == np.round(every)).all())
+    low, high = float(every.min()), float(every.max())
+    if whole and low > 0 and high - low <= model.max_score:
+        return f"scores go from {low:g} to {high:g}: count from 0, every score {low:g} less (`concal start` does it)"
+    if whole and model.polytomous:
+        return (
+            f"scores go up to {high:g}: give the item's number of categories, one more than its highest score (a "
+            f"column categories of the item table, or in the group: {int(high) + 1} categories), or what points are "
+            "out of (max_score)"
+        )
+    parts = next((k for k in STEPS_OF_A_POINT if (np.abs(k * every - np.round(k * every)) < 1e-9).all()), None)
+    if model.polytomous and not whole and parts is not None:
+        top = int(max(model.max_score, np.ceil(high)))
+        return (
+            f"scores in steps of {1 / parts:g}: count the steps, categories = {parts * top + 1} with max_score = {top}"
+        )
+    if not whole and (score <= model.max_score).all():
         return "shares need a model that takes them (beta, ordered_beta), points out of more their max_score"
     if (score == np.round(score)).all():
         return (

@@ -17,6 +17,11 @@ ROUND_MAXIMA = (10.0, 100.0)
 """A largest score in the upper half below one of these was given out of it."""
 
 
+STEPS_UNSEEN, RARE = 2, 0.1
+"""An item whose own highest score is below that of the others by so little, and seen in less than this share of its
+responses, is on their scale: where an item ends below theirs, its highest score is as usual as any."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """Items with the same kind of scores.
@@ -58,14 +63,15 @@ def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> pl.Dat
     Returns
     -------
     polars DataFrame
-        item_id, n_responses, low, high, distinct, at_ends, kind, shift, scale: the score the model takes is
-        (score - shift) / scale. The kind of ordered scores ends with their number of categories.
+        item_id, n_responses, low, high, at_high (share of responses), distinct, at_ends, kind, shift, scale: the score
+        the model takes is (score - shift) / scale. The kind of ordered scores ends with their number of categories.
     """
     whole = (pl.col("score") % 1 == 0).all()
     items = rows.group_by("item_id", maintain_order=True).agg(
         n_responses=pl.len(),
         low=pl.col("score").min(),
         high=pl.col("score").max(),
+        at_high=(pl.col("score") == pl.col("score").max()).mean(),
         distinct=pl.col("score").n_unique(),
         whole=whole,
         at_ends=((pl.col("score") == 0) | (pl.col("score") == 1)).any(),
@@ -98,7 +104,7 @@ def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> pl.Dat
 def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None) -> pl.DataFrame:
     """Items with few responses may not show all their scores: they get the kind of those that do.
 
-    Ordered scores become one kind, with a column categories.
+    Ordered scores become one kind, with a column categories; `lifted` says whose is the scale's of the others.
 
     That is the widest kind of their group where the item table has groups, else the most usual kind, unless their
     scores are beyond it.
@@ -125,9 +131,13 @@ def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None) -> pl.DataFra
     wide_enough = (pl.col("rank") < pl.col("to_rank")) & (pl.col("high") - pl.col("to_shift") <= most)
     fits = ~pl.col("sure") & wide_enough
     columns = [pl.when(fits).then(f"to_{name}").otherwise(name).alias(name) for name in ("kind", "shift", "scale")]
-    settled = both.with_columns(columns).select(items.columns)
+    settled = both.with_columns(columns).select(*items.columns, "base")
     number = pl.col("kind").str.strip_prefix("ordered_").cast(pl.Int64, strict=False)
-    return settled.with_columns(categories=number, kind=pl.col("kind").str.replace(r"^ordered_\d+$", "ordered"))
+    settled = settled.with_columns(categories=number, kind=pl.col("kind").str.replace(r"^ordered_\d+$", "ordered"))
+    most = pl.col("categories").max().over("base")
+    lifted = (most - pl.col("categories")).is_between(1, STEPS_UNSEEN) & (pl.col("at_high") < RARE)
+    settled = settled.with_columns(lifted=lifted.fill_null(False))
+    return settled.with_columns(categories=pl.when("lifted").then(most).otherwise("categories")).drop("base")
 
 
 def _maximum(continuous: pl.DataFrame, given: float | None) -> float:
@@ -172,9 +182,12 @@ def _says_two(scales: pl.Series, scale: float | None) -> str:
     return f"scores 0 and {scale or 1:g}" if scales.len() <= 1 else "two scores each"
 
 
-def recoded(rows: pl.DataFrame, items: pl.DataFrame) -> pl.DataFrame | None:
-    """Responses counted from 0, or None where they are so already; what they are out of goes into the drafts."""
+def recoded(rows: pl.DataFrame, items: pl.DataFrame, carried: pl.DataFrame) -> pl.DataFrame | None:
+    """Responses counted from 0, or None where they are so already; what they are out of goes into the drafts.
+
+    `carried` are further columns of these rows, which stay as they are.
+    """
     if not items.filter(pl.col("shift") != 0).height:
         return None
     coded = rows.join(items.select("item_id", "shift"), on="item_id", how="left", maintain_order="left")
-    return coded.select("person_id", "item_id", score=pl.col("score") - pl.col("shift"))
+    return coded.select("person_id", "item_id", score=pl.col("score") - pl.col("shift")).hstack(carried)

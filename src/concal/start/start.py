@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -113,13 +114,14 @@ def look_at_files(
     features = describe_features(grouped, ("item_id", "group", *ABOUT_SCORES))
     data, notes = _data_section(columns, answers, options)
     _list_oddities(answers, scored, odd)
+    odd += _categories(scored, found.columns)
     odd += _unlike(scored) if columns.wide else []
     odd += _periods(table, columns)
-    changed = recoded(answers.rows, scored)
+    changed = recoded(answers.rows, scored, _carried(table, columns, answers))
     if changed is not None:
         data = {k: v for k, v in data.items() if k == "duplicates"}
     head = _head(responses, answers, columns, changed is not None)
-    people = {} if changed is not None else examinee_groups(table, columns.person_id, columns.others)
+    people = examinee_groups(table, columns.person_id, columns.others)
     toml = draft_spec(_title(responses), data, notes, groups, terms_by_group(grouped, features), head, people)
     spec = Spec.parse(_parsed(toml))
     problems = _problems(changed if changed is not None else responses, grouped, spec, columns.wide and changed is None)
@@ -136,6 +138,19 @@ def look_at_files(
         changed,
         problems,
     )
+
+
+def _carried(table: pl.DataFrame, columns: Columns, answers: Answers) -> pl.DataFrame:
+    """What the rows of the responses say besides examinee, item and score."""
+    others = [name for name in columns.others if name not in answers.rows.columns]
+    if not others:
+        return pl.DataFrame()
+    if not columns.wide:
+        kept = table.select(others)
+        return kept if answers.numbers is None else kept[answers.numbers - 1]
+    who = pl.col(columns.person_id).cast(pl.String).alias("person_id")
+    own = table.select(who, *others).unique("person_id", keep="first")
+    return answers.rows.select("person_id").join(own, on="person_id", how="left", maintain_order="left").select(others)
 
 
 def _title(path: Path) -> str:
@@ -264,6 +279,24 @@ def _periods(table: pl.DataFrame, columns: Columns) -> list[str]:
 def _again(rows: pl.DataFrame) -> int:
     """Responses beyond an examinee's first to an item."""
     return rows.height - rows.select("person_id", "item_id").unique().height
+
+
+def _categories(scored: pl.DataFrame, told: Sequence[str]) -> list[str]:
+    """Numbers of categories that were read off the responses, if the item table does not tell them."""
+    ordered = scored.filter(pl.col("kind") == "ordered")
+    if "categories" in told or "max_score" in told or not ordered.height:
+        return []
+    found = []
+    for (k,), part in ordered.filter("lifted").group_by("categories", maintain_order=True):
+        found.append(
+            f"{counted(part.height, 'item')} whose highest score is rare and below that of the others: "
+            f"{some(part['item_id'])}; taken to be on the scale of the others, 0 to {k - 1}"
+        )
+    found.append(
+        f"the numbers of categories of {counted(ordered.height, 'item')} were read off the highest score seen, and are "
+        "for good once a period is in the bank: put in the scale's own, also where nobody reached its end"
+    )
+    return found
 
 
 def _list_oddities(answers: Answers, scored: pl.DataFrame, odd: list[str]) -> None:

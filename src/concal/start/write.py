@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from concal.errors import counted
 from concal.start.scores import Kind
 
+SEEN = "one more than the highest score seen;"
+
 
 @dataclass(frozen=True)
 class GroupDraft:
@@ -80,7 +82,9 @@ def _group(group: GroupDraft, terms: Sequence[str]) -> list[str]:
         _line("model", kind.model, f"or {kind.other}"),
     ]
     if kind.categories is not None:
-        lines.append(_line("categories", kind.categories, ""))
+        lines.append(_line("categories", kind.categories, f"{SEEN} for good, so put in the scale's own"))
+    elif kind.name == "ordered":
+        lines.append(f"# categories: a column of items.csv, {SEEN} for good, so put in each scale's own")
     if kind.max_score is not None:
         lines.append(_line("max_score", kind.max_score, "what scores are out of"))
     lines.append(_line("dimension", "ability", ""))

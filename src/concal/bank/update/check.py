@@ -22,6 +22,7 @@ from concal.bank.tables.responses import read_persons
 from concal.bank.update.request import Request
 from concal.data.check import CheckedPeriod, check_period
 from concal.data.deal import with_shards
+from concal.data.doubts import refuse_single_responses
 from concal.data.linkage import Linkage, linkage
 from concal.data.people import plain
 from concal.data.read import read_responses
@@ -152,6 +153,8 @@ def check_data(
         if whole_plan or len(names) < 2:
             raise
         result = checked(names)
+    if spec.calibration.prior != "bank" or not names:  # else slopes are known
+        refuse_single_responses(result.data)
     models = {name: other.models() for name, other in others.items()}
     models |= {name: _models(data) for name, data in coming.items()}
     refuse_other_models(result, models)
@@ -212,7 +215,8 @@ def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame
             raise DataError(
                 f"{counted(moved.height, 'item')} in another group, or with another number of categories, than in "
                 f"period {period!r}: {first_few(moved['item_id'].to_list())} ({was!r} there, {now!r} here); an item "
-                "that is scored in another way is another item: give it a new item_id"
+                "that is scored in another way is another item: give it a new item_id; if its number was wrong there "
+                f"(too few for its scale, say), put {period!r} in again with the right one (--replace)"
             )
 
 
