@@ -233,6 +233,24 @@ def test_thresholds_of_another_number_of_categories_are_other_parameters():
             assert (np.sqrt(np.diag(got.covariance[j]))[2:] > 0.8 * sd[2:]).all()
 
 
+def test_a_later_formula_brings_no_earlier_number_of_categories_back():
+    """3 categories, then 4, then 4 under another formula: whoever was answered under 4 is judged by that alone."""
+    old = phi_world(seed=4, model="gpcm", categories=3, n_periods=1, share=1.0).placed[0]
+    world = phi_world(seed=4, model="gpcm", categories=4, n_periods=3, share=0.6).placed
+    rescored = [world[1], with_feature(world[2])]
+    consensus = consensus_from_totals(sum_periods([old, *rescored]))
+    got = consensus.groups["g"]
+    alone = consensus_from_totals(sum_periods([replace(p, reference="P1") for p in rescored])).groups["g"]
+    assert set(alone.item_ids) - set(world[2].factors.groups["g"].item_ids)  # of the older form only
+    place = {item: j for j, item in enumerate(got.item_ids)}
+    rows = [place[item] for item in alone.item_ids]
+    np.testing.assert_array_equal(got.n_periods[rows], alone.n_periods)
+    np.testing.assert_array_equal(got.n_responses[rows], alone.n_responses)
+    np.testing.assert_allclose(got.mean[rows], alone.mean, atol=1e-9)
+    [text] = [w for w in consensus.warnings if "only seen under an earlier number" in w]
+    assert f"{got.mean.shape[0] - len(rows)} items" in text
+
+
 def test_carried_slopes_have_the_extras_integrated_out():
     """Against the joint Gaussian of phi with the prediction of the extras, marginalised."""
     rng = np.random.default_rng(5)

@@ -10,7 +10,7 @@ count only where there is no other: they tell about items of which the feature i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 import numpy as np
@@ -123,9 +123,11 @@ def unite_forms(forms: Sequence[FormTotals], items: NewItems | None = None) -> G
     populations = {id(form): consensus_population(form) for form in ordered if form.population_weight > 0}
     if id(newest) not in populations:
         populations[id(newest)] = consensus_population(newest)  # says what is wrong
+    alike = [form for form in forms if form.model == newest.model]
+    rescored = {i for form in alike for i, seen in zip(form.item_ids, form.n_periods > 0, strict=True) if seen}
     for k, form in enumerate(ordered):  # that in force last: its prior is the one that stays
         rows = np.array([place[i] for i in form.item_ids], dtype=np.intp)
-        part, use = embedded(form, populations.get(id(form)), newest, counts[1, rows], warnings)
+        part, use = embedded(form, populations.get(id(form)), newest.model, rescored, warnings)
         Q[rows[use]] += part[0][use]
         h[rows[use]] += part[1][use]
         counts[0, rows[use]] += form.n_responses[use]
@@ -205,21 +207,16 @@ def _predict_bare(population: Population, X: Array, bare: npt.NDArray[np.bool_],
 
 
 def embedded(
-    form: FormTotals,
-    population: Population | None,
-    newest: FormTotals,
-    seen_before: npt.NDArray[np.int64],
-    warnings: list[str],
+    form: FormTotals, population: Population | None, model: ResponseModel, rescored: Set[str], warnings: list[str]
 ) -> tuple[tuple[Array, Array], npt.NDArray[np.bool_]]:
-    """A form's factors in the newest form's phi, and which of its items they may be used for.
+    """A form's factors in phi of the newest form's `model`, and which of its items they may be used for.
 
     Thresholds centred over another number of categories are other parameters: of such a form only slope and intercept
-    are carried over, and only for items the newest form has not seen.
+    are carried over, and only for items that no form of the newest model has seen (`rescored` are those that one has).
     """
     use = form.n_periods > 0
-    if form.model == newest.model:
+    if form.model == model:
         return (form.Q, form.h), use
-    rescored = {newest.item_ids[j] for j in np.flatnonzero(newest.n_periods > 0)}
     again = use & np.array([i in rescored for i in form.item_ids], dtype=bool)
     use = use & ~again
     if again.any():
@@ -233,7 +230,7 @@ def embedded(
             f"group {form.name!r}: {counted(int(use.sum()), 'item')} only seen under an earlier number of categories; "
             "d and log a are carried over, further parameters come from the population"
         )
-    return carry_slope(form.Q, form.h, population, form.X, len(newest.model.parameters)), use
+    return carry_slope(form.Q, form.h, population, form.X, len(model.parameters)), use
 
 
 def carry_slope(Q: Array, h: Array, population: Population | None, X: Array, p: int) -> tuple[Array, Array]:
