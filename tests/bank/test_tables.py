@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import polars as pl
@@ -18,6 +19,7 @@ from concal.bank.store.transaction import Transaction
 from concal.bank.store.upkeep import check_file
 from concal.bank.tables.abilities import ability_table
 from concal.bank.tables.calibration import read_calibration, read_item_draws, write_calibration
+from concal.bank.tables.person_groups import group_table
 from concal.bank.tables.results import (
     read_consensus,
     read_factors,
@@ -28,7 +30,7 @@ from concal.bank.tables.results import (
     write_link,
     write_totals,
 )
-from concal.calibration.result import Calibration
+from concal.calibration.result import Abilities, Calibration
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import sum_periods
 from concal.consensus.combine import place
@@ -212,3 +214,25 @@ def test_how_a_and_b_vary_together_is_what_the_method_in_force_found() -> None:
         table = ability_table(calibration, link, consensus)
         np.testing.assert_allclose(table["sd_link"], np.abs(0.1 * mean + sign * 0.2), atol=0.02)
         np.testing.assert_allclose(table["theta"], mean + 0.5)
+
+
+def test_a_group_of_one_examinee_has_no_sd() -> None:
+    draws = np.random.default_rng(1).normal(1, 0.1, (2, 5, 2, 1))
+    abilities = Abilities(
+        person_ids=pl.Series(["p", "q", "r"]),
+        mean=np.zeros((3, 1)),
+        sd=np.ones((3, 1)),
+        n_responses=np.ones((3, 1), dtype=np.int64),
+        draw_mean=draws[:, :, 0],
+        draw_sd=draws[:, :, 1],
+        correlation=np.ones((2, 5, 1, 1)),
+        populations=("a", "b"),
+        population=np.array([0, 0, 1], dtype=np.int32),
+        population_mean=draws,
+        population_sd=draws,
+    )
+    calibration = SimpleNamespace(abilities=abilities, dimensions=("x",))
+    table = group_table({"Q1": calibration}, {"Q1": identity_link("Q1", ("x",), 10)})  # type: ignore[dict-item]
+    assert table["n_persons"].to_list() == [3, 2, 1]
+    assert table["sd"].is_null().to_list() == table["sd_sd"].is_null().to_list() == [False, False, True]
+    assert not table["mean"].has_nulls()

@@ -55,6 +55,26 @@ def test_the_largest_group_sets_the_metric_unless_one_is_named():
     assert any("3 examinee groups with fewer than 50" in text for text in data.warnings)
 
 
+def test_labels_that_differ_by_spelling_are_told():
+    groups = ("grade 3", "grade 3 ", "Grade 3", "grade 4", "grade 3", "grade 4")
+    found = check_period(table(groups=groups), ITEMS, spec_with()).warnings
+    (said,) = [text for text in found if "differ only" in text]
+    assert said == (
+        "2 pairs of groups of examinees (person_group) that differ only by surrounding blanks or case: 'Grade 3' and "
+        "'grade 3', 'grade 3' and 'grade 3 '; each has abilities of its own: if they are the same, write them one way"
+    )
+    assert not any("differ only" in text for text in check_period(table(), ITEMS, spec_with()).warnings)
+
+
+def test_a_small_group_that_sets_the_metric_is_told_the_larger_one():
+    found = check_period(table(), ITEMS, spec_with(reference_group="it")).warnings
+    assert (
+        "the group 'it' sets the metric with 1 examinee: its mean and SD, hardly known, are the origin and unit of "
+        "everything in the period; the largest group, 'fr' (3), would be better"
+    ) in found
+    assert not any("sets the metric with" in text for text in check_period(table(), ITEMS, spec_with()).warnings)
+
+
 def test_wide_tables_other_names_and_none():
     wide = table().pivot(on="item_id", index=["person_id", "person_group"], values="score")
     wide = wide.rename({"person_group": "site"})

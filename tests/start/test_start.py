@@ -227,6 +227,31 @@ def test_groups_of_the_item_table_stay(tmp_path):
     accepted(found, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("b ", "'b ' must not begin or end with a space; rename it in the item table"),
+        ("g" * 150, "must be 1 to 100 printable characters; rename it in the item table"),
+        ("a (3 categories)", "rename it in the item table: call it 'a', and put 3 into a column categories"),
+    ],
+)
+def test_group_names_that_cannot_be_are_said_to_come_from_the_item_table(name, says, tmp_path):
+    long_table().write_csv(tmp_path / "r.csv")
+    items = pl.DataFrame({"item_id": [f"q{k}" for k in range(6)], "group": ["x"] * 5 + [name]})
+    items.write_parquet(tmp_path / "i.parquet")
+    with pytest.raises(DataError) as caught:
+        look_at_files(tmp_path / "r.csv", tmp_path / "i.parquet")
+    assert "1 name in the column group that cannot be a group's" in str(caught.value)
+    assert str(caught.value).endswith(says)
+
+
+def test_features_that_are_not_finite_are_not_proposed():
+    items = pl.DataFrame({"item_id": ["a", "b", "c"], "length": [1.0, 2.0, float("inf")], "words": [1, 2, 3]})
+    found = describe_features(items, ("item_id",))
+    assert found["term"].to_list() == [None, "words"]
+    assert found["missing"].to_list() == [1, 0]
+
+
 def test_items_with_few_responses_follow_those_that_show_their_scores(tmp_path):
     """A sparse item of a group with scores 0 to 2 shows 0 and 1 only; one nobody answered shows none."""
     table = long_table().filter(pl.col("item_id") != "q2")

@@ -32,7 +32,7 @@ def plain(ids: pl.Series) -> pl.Series:
 
 
 def doubt_twins(ids: pl.Series, what: str, then: str, found: Findings) -> None:
-    """Warn of ids of one kind (`what`: person, item) that differ by their spelling alone; `then` says what follows."""
+    """Warn of ids of one kind (`what`: person ids) that differ by their spelling alone; `then` says what follows."""
     spelt = plain(ids)
     several = spelt.is_duplicated()
     if not several.any():
@@ -43,7 +43,7 @@ def doubt_twins(ids: pl.Series, what: str, then: str, found: Findings) -> None:
     shown = ", ".join(f"{a!r} and {b!r}" for b, a in pairs.head(5).iter_rows())
     more = f" and {pairs.height - 5:,} more" if pairs.height > 5 else ""
     found.warn(
-        f"{counted(pairs.height, 'pair')} of {what} ids that differ {_SPELLING}: {shown}{more}; {then}: if they are "
+        f"{counted(pairs.height, 'pair')} of {what} that differ {_SPELLING}: {shown}{more}; {then}: if they are "
         "the same, write them one way"
     )
 

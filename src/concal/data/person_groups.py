@@ -10,6 +10,7 @@ import polars as pl
 
 from concal.data.findings import Findings, some
 from concal.data.linkage import Linkage, linkage
+from concal.data.people import doubt_twins
 from concal.data.period import PeriodData
 from concal.errors import counted
 from concal.spec import Spec
@@ -69,11 +70,21 @@ def groups_of(
             f"no examinee is in the group {wanted!r} that is to set the metric (data.reference_group); the largest "
             f"sets it, {names[0]!r}: there are {there}{more}"
         )
+    doubt_twins(
+        pl.Series(names), f"groups of examinees ({spec.data.person_group})", "each has abilities of its own", found
+    )
     few = sizes.filter(pl.col("len") < FEW)["person_group"]
     if few.len():
         found.warn(
             f"{counted(few.len(), 'examinee group')} with fewer than {FEW} examinees: {some(few)}; their means and SDs "
             "are hardly known: merge small groups"
+        )
+    n = dict(sizes.iter_rows())
+    if n[names[0]] < min(FEW, sizes["len"][0]):
+        found.warn(
+            f"the group {names[0]!r} sets the metric with {counted(n[names[0]], 'examinee')}: its mean and SD, hardly "
+            "known, are the origin and unit of everything in the period; the largest group, "
+            f"{sizes['person_group'][0]!r} ({sizes['len'][0]:,}), would be better"
         )
     place = pl.DataFrame({"person_group": names, "at": pl.int_range(len(names), dtype=pl.Int32, eager=True)})
     order = pl.DataFrame({"person_id": persons}).join(told, on="person_id", how="left", maintain_order="left")

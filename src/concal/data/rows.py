@@ -78,7 +78,7 @@ def index_rows(
     run = responses["person_id"].rle_id()
     heads = responses["person_id"].filter(run.diff().fill_null(1) != 0)
     persons = heads.unique().sort()
-    doubt_twins(persons, "person", "they are counted as different examinees", found)
+    doubt_twins(persons, "person ids", "they are counted as different examinees", found)
     back = returning(persons, earlier_persons, spec, found)
     kept = persons.filter(~back)
     # responses mostly come examinee by examinee: look each run of rows up once, not each row
@@ -95,7 +95,7 @@ def index_rows(
     n_responses, n_distinct = np.zeros((2, table.height), dtype=np.int64)
     n_responses[per_item["item"].to_numpy()] = per_item["n"].to_numpy()
     n_distinct[per_item["item"].to_numpy()] = per_item["distinct"].to_numpy()
-    doubt_twins(table["item_id"].filter(pl.Series(n_responses > 0)), "item", "they are different items", found)
+    doubt_twins(table["item_id"].filter(pl.Series(n_responses > 0)), "item ids", "they are different items", found)
     person, item, score = (rows[name].to_numpy() for name in ("person", "item", "score"))
     return Rows(kept, person, item, score, n_responses, n_distinct, persons.filter(back))
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import polars as pl
 
+from concal.formula.features import missing
 from concal.start.columns import ITEM, plain
 
 MOST_LEVELS = 12
@@ -74,7 +75,7 @@ def describe_features(items: pl.DataFrame, taken: Sequence[str]) -> pl.DataFrame
         if name in taken:
             continue
         column = items[name]
-        levels, missing = column.drop_nulls().n_unique(), column.null_count()
+        levels, lost = column.drop_nulls().n_unique(), int(missing(column).sum())
         term = None
         if column.dtype.is_numeric() or column.dtype == pl.Boolean:
             kind, term = "number", name
@@ -83,7 +84,7 @@ def describe_features(items: pl.DataFrame, taken: Sequence[str]) -> pl.DataFrame
             term = f"C({name})" if kind == "categories" else None
         else:
             kind = str(column.dtype).split("(")[0].lower()
-        rows.append((name, kind, levels, missing, term if levels > 1 and not missing else None))
+        rows.append((name, kind, levels, lost, term if levels > 1 and not lost else None))
     return pl.DataFrame(rows, schema=SCHEMA, orient="row")
 
 

@@ -14,6 +14,7 @@ from concal.data.check import check_period
 from concal.data.findings import some
 from concal.data.read import Answers, read_responses, read_table
 from concal.errors import ConcalError, DataError, counted, first_few
+from concal.names import group_name_problem, split_stratum
 from concal.report.write import write_whole
 from concal.spec import DataSpec, Spec
 from concal.start.columns import Columns, find_columns
@@ -182,6 +183,7 @@ def _feature_table(
             f"items {str(items)!r}: no column holds the ids of the responses' items ({some(scored['item_id'])}); the "
             f"table begins with {error}"
         ) from None
+    _refuse_group_names(listed, f"items {str(items)!r}")
     listed = listed.filter(pl.col("item_id").is_not_null())
     twice = listed.filter(listed["item_id"].is_duplicated())["item_id"].unique(maintain_order=True)
     if twice.len():
@@ -200,6 +202,22 @@ def _feature_table(
     missing = [n for n in own.columns if n not in listed.columns]
     both = listed.join(own.select("item_id", *missing), on="item_id", how="left") if missing else listed
     return pl.concat([both, own.join(listed, on="item_id", how="anti")], how="diagonal_relaxed")
+
+
+def _refuse_group_names(listed: pl.DataFrame, where: str) -> None:
+    """Groups of the item table that no bank.toml could have."""
+    if "group" not in listed.columns:
+        return
+    names = listed["group"].cast(pl.String).drop_nulls().unique(maintain_order=True).to_list()
+    bad = {name: problem for name in names if (problem := group_name_problem(name))}
+    if bad:
+        name, problem = next(iter(bad.items()))
+        base, categories = split_stratum(name)
+        how = f": call it {base!r}, and put {categories} into a column categories" if categories is not None else ""
+        raise DataError(
+            f"{where}: {counted(len(bad), 'name')} in the column group that cannot be a group's: {some(list(bad))}; "
+            f"{name[:100]!r} {problem}; rename {'it' if len(bad) == 1 else 'them'} in the item table{how}"
+        )
 
 
 def _groups(table: pl.DataFrame, scored: pl.DataFrame) -> tuple[pl.DataFrame, list[GroupDraft]]:

@@ -28,6 +28,8 @@ GROUP_COLUMNS = {
 def group_table(calibrations: Mapping[str, Calibration], links: Mapping[str, Link]) -> pl.DataFrame:
     """Each period's ability distribution, and those of its groups: mean and SD with their posterior SDs.
 
+    A single examinee has no SD.
+
     Parameters
     ----------
     calibrations : dict of period -> Calibration
@@ -41,6 +43,7 @@ def group_table(calibrations: Mapping[str, Calibration], links: Mapping[str, Lin
             continue
         for name, abilities in {ALL: calibration.abilities, **by_group(calibration.abilities)}.items():
             moved = linked_abilities(abilities, links[period])
+            several = abilities.person_ids.len() > 1  # one examinee has no SD
             rows += [
                 {
                     "period": period,
@@ -49,8 +52,8 @@ def group_table(calibrations: Mapping[str, Calibration], links: Mapping[str, Lin
                     "n_persons": int((abilities.n_responses[:, k] > 0).sum()),
                     "mean": float(moved.draw_mean[:, k].mean()),
                     "mean_sd": float(moved.draw_mean[:, k].std()),
-                    "sd": float(moved.draw_sd[:, k].mean()),
-                    "sd_sd": float(moved.draw_sd[:, k].std()),
+                    "sd": float(moved.draw_sd[:, k].mean()) if several else None,
+                    "sd_sd": float(moved.draw_sd[:, k].std()) if several else None,
                 }
                 for k, dimension in enumerate(calibration.dimensions)
             ]
