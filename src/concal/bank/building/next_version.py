@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from concal.bank.acts import Acts
+from concal.bank.acts import Acts, in_words
 from concal.bank.building.coding import items_of_tables
 from concal.bank.building.evidence import evidence_of, next_totals, totals_key
 from concal.bank.building.link_periods import Made, link_periods
@@ -64,7 +64,8 @@ Contribution = Callable[[Snapshot, Spec, Transaction], Change]
 class NextVersion:
     """What was committed; `consensus` is None when no period is left, `link` is that of a new period.
 
-    `alarms` are those of a method that looks at all periods; the others do not read the past to raise them.
+    `alarms` are those of a method that looks at all periods; the others do not read the past to raise them. `said` is
+    what the update brought about that nobody asked for.
     """
 
     snapshot: Snapshot
@@ -72,6 +73,7 @@ class NextVersion:
     relinked: tuple[str, ...]
     link: Link | None
     alarms: tuple[Alarm, ...] = ()
+    said: tuple[str, ...] = ()
 
 
 @one_blas_thread
@@ -147,7 +149,8 @@ def _build(
         totals_key=key,
     )
     others = tuple(name for name in anew if new is None or name != new.name)
-    return NextVersion(draft, consensus, others, periods.link(new.name) if new is not None else None, raised)
+    link = periods.link(new.name) if new is not None else None
+    return NextVersion(draft, consensus, others, link, raised, _resting(head, draft, consensus))
 
 
 def _combine(
@@ -169,6 +172,20 @@ def _combine(
     if spec.consensus.method == "joint":  # it has read all periods
         raised = raise_alarms(evidence.placed(), consensus, spec.consensus)
     return consensus, writer.files, raised
+
+
+def _resting(head: Snapshot, draft: Snapshot, consensus: Consensus | None) -> tuple[str, ...]:
+    """Acts that do nothing any more, because a period they name is gone and none is left that they change."""
+    gone, order = head.periods.keys() - draft.periods.keys(), draft.ordered_periods()
+    there = {item for g in consensus.groups.values() for item in g.item_ids} if consensus else set[str]()
+    return tuple(
+        f"{in_words(act)}: rests, because no period it changes is left; it holds again when "
+        f"{'a period with the item' if act.onwards else 'a period of that name'} comes "
+        f"(`concal {act.kind} --undo` forgets it)"
+        for act in draft.acts
+        if gone.intersection(act.periods)
+        and (Acts(order=order).idle(act) or (act.kind == "split" and act.new_id not in there))
+    )
 
 
 def _timed(entry: PeriodEntry, seconds: float) -> PeriodEntry:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -157,12 +158,12 @@ class Contents:
                 found |= dict(declared.rows())
         return found
 
-    def meanings(self, period: str) -> dict[str, str]:
-        """Items of the bank that ids mean in a period, where they were split; for ids of its own its data decide."""
+    def meanings(self, period: str, items: Container[str]) -> dict[str, str]:
+        """Which of the bank's `items` ids mean in a period, where they were split; for ids of its own its data decide."""
         adjustment = self._periods.adjustment(period)
         own = self._periods.reader(period).frame("answered", ["item_id"])["item_id"].to_list()
         found = {
-            **Acts(self._snapshot.acts, self.period_names).meanings(period),
+            **Acts(self._snapshot.acts, self.period_names).meanings(period, items),
             **{i: adjustment.known_as(i) for i in own},
         }
         return {old: new for old, new in found.items() if old != new}

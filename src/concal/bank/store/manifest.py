@@ -83,7 +83,7 @@ class Act(_Part):
     kind: Literal["exclude", "split"]
     item: str = Field(min_length=1, description="Split: as the bank called it then. Exclude: as the period calls it.")
     periods: tuple[Name, ...] = Field(min_length=1)
-    onwards: bool = Field(default=False, description="Also every period after the first of these that is present.")
+    onwards: bool = Field(default=False, description="Also every period that is added later.")
     new_id: str = Field(default="", description="Split: what the item is called in these periods.")
     person_group: str = Field(default="", description="Exclude: whose responses do not count. Empty: everybody's.")
     reason: str = ""

@@ -180,7 +180,8 @@ def _commit(
         entry = PeriodEntry(position=position, files=files, info=new.info)
         verb = "replace" if old else "add"
         merged = merge_specs(seen, spec, head_spec)
-        return Change(f"{verb} {new.name}", merged, {**head.periods, new.name: entry})
+        acts = Acts(head.acts, head.ordered_periods()).with_period(new.name).acts
+        return Change(f"{verb} {new.name}", merged, {**head.periods, new.name: entry}, acts)
 
     made = make_next_version(store, contribute, reason=reason, clock=clock, new=new, links=links)
     assert made.link is not None
@@ -188,7 +189,15 @@ def _commit(
     convergence = new.calibration.convergence
     raised = tuple(alarm.text for alarm in made.alarms)
     lapsed = _lapsed(Periods.of(store, made.snapshot), new.name)
-    warnings = (*raised, *doubts, *lapsed, *convergence.warnings, *made.link.warnings, *made.consensus.warnings)
+    warnings = (
+        *raised,
+        *made.said,
+        *doubts,
+        *lapsed,
+        *convergence.warnings,
+        *made.link.warnings,
+        *made.consensus.warnings,
+    )
     return Update(
         version=made.snapshot.number,
         action=made.snapshot.action,

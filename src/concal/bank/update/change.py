@@ -66,7 +66,11 @@ def update(
         version=made.snapshot.number,
         action=made.snapshot.action,
         period=period,
-        warnings=(*(alarm.text for alarm in made.alarms), *(made.consensus.warnings if made.consensus else ())),
+        warnings=(
+            *(alarm.text for alarm in made.alarms),
+            *made.said,
+            *(made.consensus.warnings if made.consensus else ()),
+        ),
         consensus=made.consensus,
         relinked=made.relinked,
         costs=dict(clock.costs),
