@@ -18,7 +18,7 @@ from concal.bank.building.link_periods import Made, link_periods
 from concal.bank.building.new_period import NewPeriod
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock
-from concal.bank.building.spec import read_spec, refuse_other_dimensions, write_spec
+from concal.bank.building.spec import read_spec, refuse_other_dimensions, refuse_other_groups, write_spec
 from concal.bank.building.uncounted import with_uncounted
 from concal.bank.store.commit import commit, successor
 from concal.bank.store.folder import FolderWriter
@@ -93,8 +93,11 @@ def make_next_version(
     def build(head: Snapshot, transaction: Transaction) -> Snapshot:
         spec = read_spec(store, head.spec)
         change = contribute(head, spec, transaction)
-        stays = any(head.periods.get(name) == entry for name, entry in change.periods.items())
-        refuse_other_dimensions(spec, change.spec, stays)
+        stay = {name for name, entry in change.periods.items() if head.periods.get(name) == entry}
+        refuse_other_dimensions(spec, change.spec, bool(stay))
+        periods = Periods(transaction.view, change.periods)
+        asked = periods.only(change.periods if spec.groups != change.spec.groups else change.periods.keys() - stay)
+        refuse_other_groups(change.spec, {name: asked.models(name) for name in asked})
         done[:] = [_build(head, change, transaction, reason, clock, new, made)]
         return done[0].snapshot
 
@@ -150,7 +153,10 @@ def _build(
     )
     others = tuple(name for name in anew if new is None or name != new.name)
     link = periods.link(new.name) if new is not None else None
-    return NextVersion(draft, consensus, others, link, raised, _resting(head, draft, consensus))
+    said = _resting(head, draft, consensus)
+    if spec.bank.reference == read_spec(store, head.spec).bank.reference:  # nobody asked for another
+        said = (*_other_metric(head.reference, draft), *said)
+    return NextVersion(draft, consensus, others, link, raised, said)
 
 
 def _combine(
@@ -185,6 +191,18 @@ def _resting(head: Snapshot, draft: Snapshot, consensus: Consensus | None) -> tu
         for act in draft.acts
         if gone.intersection(act.periods)
         and (Acts(order=order).idle(act) or (act.kind == "split" and act.new_id not in there))
+    )
+
+
+def _other_metric(before: str | None, draft: Snapshot) -> tuple[str, ...]:
+    """What to say where another period sets the metric because one went or came."""
+    now = draft.reference
+    if before is None or now is None or now == before:
+        return ()
+    why = f"{before!r} is gone" if before not in draft.periods else f"bank.reference names {now!r}"
+    return (
+        f"the reference is {now!r} now and was {before!r}: {why}; every number is on the metric of {now!r}, so scores "
+        f"and releases of earlier versions are on another (`concal rereference` takes another period)",
     )
 
 

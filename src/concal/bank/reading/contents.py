@@ -159,7 +159,7 @@ class Contents:
         return found
 
     def meanings(self, period: str, items: Container[str]) -> dict[str, str]:
-        """Which of the bank's `items` ids mean in a period, where they were split; its data decide about its own ids."""
+        """Which of the bank's `items` ids mean in a period, where they were split; its data decide about own ids."""
         adjustment = self._periods.adjustment(period)
         own = self._periods.reader(period).frame("answered", ["item_id"])["item_id"].to_list()
         found = {

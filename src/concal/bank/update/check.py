@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace as changed
 from itertools import chain
 from typing import Any
 
@@ -12,8 +13,14 @@ import polars as pl
 from concal.bank.acts import NOTHING, Adjustment
 from concal.bank.building.coding import merge_codings, used_coding
 from concal.bank.building.new_period import NewPeriod
-from concal.bank.building.periods import GroupModel, Periods
-from concal.bank.building.spec import merge_specs, read_spec, refuse_other_dimensions
+from concal.bank.building.periods import Periods
+from concal.bank.building.spec import (
+    changes_in_force,
+    merge_specs,
+    read_spec,
+    refuse_other_dimensions,
+    refuse_other_groups,
+)
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
@@ -22,8 +29,8 @@ from concal.data.check import CheckedPeriod, check_period
 from concal.data.deal import with_shards
 from concal.data.people import plain
 from concal.data.read import Table, read_responses
-from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
-from concal.names import check_safe_name, split_stratum
+from concal.errors import BankError, ConcalError, DataError, counted, first_few
+from concal.names import check_safe_name
 from concal.spec import Spec
 
 
@@ -92,6 +99,8 @@ def check(
     refuse_other_dimensions(known, used, any(name != period for name in head.periods))
     periods, reference = Periods.of(store, head), head.reference
     found = check_data(periods, reference, period, responses, items, used, wide=wide, whole_plan=whole_plan)
+    set_by_it = changes_in_force(known, used, tuple(dict.fromkeys((*periods, period))))
+    found = changed(found, warnings=(*set_by_it, *found.warnings))
     return with_shards(found.data, used, shards, guided=guided(used, head)), found
 
 
@@ -117,6 +126,7 @@ def check_data(
     `ahead` are checked periods that will be in the bank before this one, in their order.
     """
     others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
+    refuse_other_groups(spec, {name: others.models(name) for name in others})
     earlier: dict[str, pl.Series] = {}
     by = NOTHING
     if others.entries or coming:
@@ -160,30 +170,9 @@ def check_data(
         if whole_plan or len(names) < 2:
             raise
         result = checked(names)
-    models = {name: others.models(name) for name in others} | {name: _models(data) for name, data in coming.items()}
-    refuse_other_models(result, models)
     earlier_tables = [(name, others.calibrated(name)) for name in others]
     refuse_moved(result, [*earlier_tables, *((name, _items_of(data)) for name, data in coming.items())], by)
     return result
-
-
-def refuse_other_models(found: CheckedPeriod, earlier: Mapping[str, Mapping[str, GroupModel]]) -> None:
-    """Groups that an earlier period has with another response model or on another dimension."""
-    now = _models(found)
-    for period, models in earlier.items():
-        for group in now:
-            if group in models and models[group] != now[group]:
-                was, here = models[group], now[group]
-                raise SpecError(
-                    f"group {group!r}: {here.kind} on {here.dimension!r}, but period {period!r} has {was.kind} on "
-                    f"{was.dimension!r}; a group keeps its response model: give the new task type a group of its own"
-                )
-
-
-def _models(found: CheckedPeriod) -> dict[str, GroupModel]:
-    """Model and dimension of a checked period's groups."""
-    groups = found.data.groups.items()
-    return {split_stratum(name)[0]: GroupModel(g.model.kind, g.dimension) for name, g in groups}
 
 
 def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame]], by: Adjustment) -> None:
