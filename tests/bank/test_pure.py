@@ -109,8 +109,8 @@ def test_a_spec_that_takes_back_what_commands_set_says_so(bank: Bank) -> None:
     bank.combine(half_life=2.0)
     bank.set_reporting({"reading": {"slope": 20, "intercept": 100}})
     wanted = [
-        "the spec sets bank.reference from 'Q2' to 'Q1' (all periods are linked again) and consensus.half_life from 2.0 "
-        "to none and reporting.reading from (slope = 20.0, intercept = 100.0) to none; repeat the former values in "
+        "the spec sets bank.reference from 'Q2' to 'Q1' (all periods are linked again) and consensus.half_life from "
+        "2.0 to none and reporting.reading from (slope = 20.0, intercept = 100.0) to none; repeat the former values in "
         "bank.toml to keep them"
     ]
     checked = bank.check("Q3", responses_table("Q3", 4, 12), items_table(), spec=given)
@@ -173,6 +173,40 @@ def test_a_group_keeps_its_model_though_a_period_lacks_it(any_place: Place, opti
     fewer = Spec.parse({**bank.spec.model_dump(), "groups": SPEC.model_dump()["groups"]})
     add(bank, "Q2", 2, spec=fewer)
     assert bank.items(["t01"])["n_periods"].to_list()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "own_before", "after", "own_after", "said"),
+    [
+        (None, 4, 4, 4, r"the items' own there, the group's here\).*take categories = 4 of the group out of bank.toml"),
+        (
+            4,
+            None,
+            5,
+            4,
+            r"the group's there, the items' own here\).*set categories = 4 for the group in bank.toml again",
+        ),
+    ],
+)
+def test_the_same_scoring_declared_elsewhere_is_said_to_be_that(
+    any_place: Place, before: int | None, own_before: int | None, after: int, own_after: int, said: str
+) -> None:
+    def spec(categories: int | None) -> Spec:
+        return changed(SPEC, "groups", essay={**SPEC.groups["essay"].model_dump(), "categories": categories})
+
+    def items(own: int | None) -> pl.DataFrame:
+        number = pl.when(pl.col("group") == "essay").then(pl.lit(own, dtype=pl.Int64))
+        return items_table().with_columns(categories=number)
+
+    bank = Bank.create(any_place / "bank", spec(before))
+    add(bank, "Q1", items=items(own_before))
+    with pytest.raises(DataError, match=r"10 items of group 'essay' scored as in period 'Q1'.*" + said):
+        bank.check("Q2", responses_table("Q2", 2, 12), items(own_after), spec=spec(after))
+    one = items(own_after).with_columns(
+        categories=pl.when(pl.col("item_id") == "e05").then(pl.lit(6)).otherwise(pl.col("categories"))
+    )
+    with pytest.raises(DataError, match=r"1 item in another group, or with another number.*: 'e05' "):
+        bank.check("Q2", responses_table("Q2", 2, 12), one, spec=spec(after))
 
 
 def test_what_others_change_during_a_calibration_stays(bank: Bank) -> None:

@@ -181,6 +181,11 @@ class Periods:
         found = {split_stratum(name)[0]: content["plain"] for name, content in groups.items()}
         return {name: GroupModel(decode_model(g["model"]).kind, g["dimension"]) for name, g in found.items()}
 
+    def categories(self, period: str) -> dict[str, int | None]:
+        """Numbers of categories of its strata, by name."""
+        groups = self.reader(period).json("calibration")["groups"]
+        return {name: decode_model(content["plain"]["model"]).n_categories for name, content in groups.items()}
+
     def unconverged(self, period: str) -> list[str]:
         """Items whose chains did not agree in the period: all of them where the period itself has not converged."""
         info = self.entries[period].info

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace as changed
 from itertools import chain
 from typing import Any
@@ -30,7 +30,7 @@ from concal.data.deal import with_shards
 from concal.data.people import plain
 from concal.data.read import Table, read_responses
 from concal.errors import BankError, ConcalError, DataError, counted, first_few
-from concal.names import check_safe_name
+from concal.names import check_safe_name, split_stratum
 from concal.spec import Spec
 
 
@@ -171,12 +171,26 @@ def check_data(
             raise
         result = checked(names)
     earlier_tables = [(name, others.calibrated(name)) for name in others]
-    refuse_moved(result, [*earlier_tables, *((name, _items_of(data)) for name, data in coming.items())], by)
+    coming_tables = [(name, _items_of(data)) for name, data in coming.items()]
+
+    def numbers_of(name: str) -> Mapping[str, int | None]:
+        return _numbers(coming[name]) if name in coming else others.categories(name)
+
+    refuse_moved(result, [*earlier_tables, *coming_tables], by, numbers_of)
     return result
 
 
-def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame]], by: Adjustment) -> None:
-    """Items that an earlier period has in another group, or with another number of categories: another item."""
+def refuse_moved(
+    found: CheckedPeriod,
+    earlier: Iterable[tuple[str, pl.DataFrame]],
+    by: Adjustment,
+    numbers_of: Callable[[str], Mapping[str, int | None]],
+) -> None:
+    """Items that an earlier period has in another group, or with another number of categories: another item.
+
+    Also those with the same number, declared for the group and not for the items or the other way round: a stratum is
+    known by its name. `numbers_of` gives a period's numbers of categories, by stratum.
+    """
     groups = _items_of(found).rename({"group": "now"})
     for period, table in earlier:
         ids = table["item_id"]
@@ -185,12 +199,47 @@ def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame
         known = table.select("group").with_columns(ids)
         moved = known.join(groups, on="item_id").filter(pl.col("group") != pl.col("now")).sort("item_id")
         if moved.height:
+            there, here = numbers_of(period), _numbers(found)
+            elsewhere = [
+                split_stratum(was)[0] == split_stratum(now)[0] and there[was] == here[now]
+                for was, now in moved.select("group", "now").iter_rows()
+            ]
+            if all(elsewhere):
+                _refuse_declared_elsewhere(moved, period, here)
+            moved = moved.filter(~pl.Series(elsewhere, dtype=pl.Boolean))
             was, now = moved["group"][0], moved["now"][0]
             raise DataError(
                 f"{counted(moved.height, 'item')} in another group, or with another number of categories, than in "
                 f"period {period!r}: {first_few(moved['item_id'].to_list())} ({was!r} there, {now!r} here); an item "
                 "that is scored in another way is another item: give it a new item_id"
             )
+
+
+def _refuse_declared_elsewhere(moved: pl.DataFrame, period: str, numbers: Mapping[str, int | None]) -> None:
+    """Items scored as ever, whose number of categories stands in another place than it did."""
+    was, now = moved["group"][0], moved["now"][0]
+    group, own = split_stratum(was)
+    if own is None:
+        remedy = f"set categories = {numbers[now]} for the group in bank.toml again"
+    else:
+        remedy = (
+            f"take categories = {own} of the group out of bank.toml, or set it to what it was, and declare the number "
+            "with the items (column categories or max_score of the item table)"
+        )
+    raise DataError(
+        f"{counted(moved.height, 'item')} of group {group!r} scored as in period {period!r}, but the number of "
+        f"categories is declared in another place: {first_few(moved['item_id'].to_list())} "
+        f"({_declared(was)} there, {_declared(now)} here), and the bank tells strata apart by that: {remedy}"
+    )
+
+
+def _declared(stratum: str) -> str:
+    return "the group's" if split_stratum(stratum)[1] is None else "the items' own"
+
+
+def _numbers(found: CheckedPeriod) -> dict[str, int | None]:
+    """Numbers of categories of a checked period's strata."""
+    return {name: group.model.n_categories for name, group in found.data.groups.items()}
 
 
 def _items_of(found: CheckedPeriod) -> pl.DataFrame:
