@@ -156,6 +156,11 @@ class Periods:
         self.reader(period)
         return read_link(FolderReader(self.store, self.entries[period].link))
 
+    def doubts(self, period: str) -> tuple[str, ...]:
+        """What its calibration and its link warned of."""
+        link = FolderReader(self.store, self.entries[period].link).json("link")
+        return (*self.reader(period).json("convergence")["warnings"], *link["warnings"])
+
     def placed(self, period: str) -> Placed:
         """Its factors with its link."""
         return place(self.factors(period), self.link(period))

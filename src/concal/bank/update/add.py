@@ -26,7 +26,7 @@ from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
-from concal.bank.update.check import check, guided, refuse_known, refuse_overlap
+from concal.bank.update.check import check, guided, people_twice, refuse_known, refuse_overlap
 from concal.calibration.fingerprint import fingerprint
 from concal.calibration.known import guide_period
 from concal.calibration.result import Calibration
@@ -34,7 +34,6 @@ from concal.calibration.verdict import refuse_unconverged
 from concal.consensus.result import GroupConsensus
 from concal.data.period import PeriodData
 from concal.data.read import Table
-from concal.errors import counted, first_few
 from concal.spec import Spec
 
 
@@ -146,6 +145,10 @@ def add_calibration(
     if not accept_unconverged:
         refuse_unconverged(calibration, seen.calibration)
     persons = None if calibration.abilities is None else calibration.abilities.person_ids
+    if persons is not None:
+        others = Periods.of(store, head).only(name for name in head.periods if name != calibration.period)
+        twice, reached = people_twice(others, calibration.period, persons), calibration.convergence
+        calibration = changed(calibration, convergence=changed(reached, warnings=(*twice, *reached.warnings)))
     shelf = Shelf(store, calibration.period, secrets.token_hex(16))
     try:
         files = keep_calibration(shelf, calibration, seen)
@@ -188,12 +191,10 @@ def _commit(
     assert made.consensus is not None
     convergence = new.calibration.convergence
     raised = tuple(alarm.text for alarm in made.alarms)
-    lapsed = _lapsed(Periods.of(store, made.snapshot), new.name)
     warnings = (
         *raised,
         *made.said,
         *doubts,
-        *lapsed,
         *convergence.warnings,
         *made.link.warnings,
         *made.consensus.warnings,
@@ -209,18 +210,6 @@ def _commit(
         link=made.link,
         relinked=made.relinked,
         costs=dict(clock.costs),
-    )
-
-
-def _lapsed(periods: Periods, period: str) -> tuple[str, ...]:
-    """What to say of exclusions that leave nobody out: the period came back without the group, or with it renamed."""
-    acts = periods.lapsed(period)
-    if not acts:
-        return ()
-    said = first_few([f"{act.item} for {act.person_group}" for act in acts])
-    return (
-        f"{counted(len(acts), 'exclusion')} of groups of examinees in {period!r} without effect: {said}; no such group "
-        "answered the item there now: exclude it for the group as it is called now, or undo it (--undo)",
     )
 
 

@@ -65,6 +65,32 @@ def refuse_overlap(store: Store, start: Snapshot, head: Snapshot, new: NewPeriod
         )
 
 
+def people_twice(others: Periods, period: str, persons: pl.Series) -> tuple[str, ...]:
+    """What to say of examinees whose draws come in though another period has them; nothing can be left out of draws.
+
+    Refused where one period has them all.
+    """
+    back = {name: returning(persons, [others.reader(name)]) for name in others}
+    back = {name: ids for name, ids in back.items() if ids.len()}
+    if not back:
+        return ()
+    n, ids = persons.n_unique(), pl.concat(list(back.values())).unique().sort().to_list()
+    whole = next((name for name, there in back.items() if there.len() == n), None)
+    if whole is not None:
+        raise BankError(
+            f"all {counted(n, 'examinee')} of period {period!r} are in period {whole!r}: {first_few(ids)}; they would "
+            f"count twice: to put these draws in the place of that period, add them as {whole!r} with replace "
+            "(--replace), or retract it first"
+        )
+    where = ", ".join(f"{there.len():,} in {name!r}" for name, there in list(back.items())[:5])
+    where += f" and {len(back) - 5} more periods" if len(back) > 5 else ""
+    return (
+        f"{len(ids):,} of {counted(n, 'examinee')} of these draws were in other periods when they came ({where}): "
+        f"{first_few(ids)}; their responses count twice: leave these people out of one of the periods and add it again "
+        "(replace, --replace)",
+    )
+
+
 def returning(persons: pl.Series, readers: Iterable[FolderReader]) -> pl.Series:
     """Which of these examinees any of the periods has; one period at a time, so memory does not grow with the past."""
     back = pl.Series("person_id", [], dtype=pl.String)
