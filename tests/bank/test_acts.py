@@ -237,6 +237,63 @@ def test_an_act_rests_while_its_period_is_gone(bank: Bank) -> None:
     assert_frame_equal(bank.items(), held)
 
 
+@pytest.mark.parametrize("has_the_item", [True, False])
+def test_a_split_that_goes_on_is_the_same_before_and_after_a_period_came(any_place: Place, has_the_item: bool) -> None:
+    """Whether the item was split before the next period came or after it, and whatever is retracted then."""
+    banks = [Bank.create(any_place / name, SPEC) for name in ("before", "after")]
+    for bank in banks:
+        for k, period in enumerate(("Q1", "Q2")):
+            add(bank, period, k)
+        if bank is banks[0]:
+            bank.split("v05", "Q2")
+        add(bank, "Q3", 2 if has_the_item else 6)
+        if bank is banks[1]:
+            bank.split("v05", "Q2")
+        retracted = bank.retract("Q2")
+        rests = [text for text in retracted.warnings if "split v05 from Q2 on as v05@Q2: rests" in text]
+        assert len(rests) == (not has_the_item)
+        assert row(bank, "v05")["n_periods"] == 1
+        assert bank.scoring(joint=False).split.now == ({"v05": "v05@Q2"} if has_the_item else {})
+        add(bank, "Q4", 3)
+        assert row(bank, "v05@Q2")["n_periods"] == 1 + has_the_item
+    same_numbers(*banks)
+    assert banks[0].snapshot.acts == banks[1].snapshot.acts
+
+
+def test_a_split_that_rests_holds_for_the_next_period(bank: Bank, built: Path, any_place: Place) -> None:
+    """Added before its only period is retracted or after it: the same bank."""
+    other = Bank(copy_bank(built, any_place / "other"))
+    for one in (bank, other):
+        one.split("v05", "Q3")
+    add(bank, "Q4", 3)
+    bank.retract("Q3")
+    assert any("split v05 from Q3 on as v05@Q3: rests" in text for text in other.retract("Q3").warnings)
+    assert other.scoring(joint=False).split.now == {}
+    add(other, "Q4", 3)
+    assert row(other, "v05@Q3")["n_periods"] == 1
+    same_numbers(bank, other)
+
+
+def test_the_last_id_an_item_had_that_the_bank_has_is_what_its_ids_mean_now() -> None:
+    acts = Acts(
+        (
+            Act(kind="split", item="a", periods=("P2",), onwards=True, new_id="b"),
+            Act(kind="split", item="b", periods=("P3",), onwards=True, new_id="c"),
+        ),
+        ("P1", "P2"),
+    )
+    assert acts.meanings(None, {"a", "b", "c"}) == {"a": "c", "b": "c"}
+    assert acts.meanings(None, {"a", "b"}) == {"a": "b"}
+    assert acts.meanings(None, {"a", "c"}) == {"a": "c", "b": "c"}
+    assert acts.meanings("P1", {"a", "b", "c"}) == {}
+
+
+def test_an_exclusion_that_rests_is_said_by_the_update(bank: Bank) -> None:
+    bank.exclude("v05", "Q3")
+    assert any("exclude v05 in Q3: rests" in text for text in bank.retract("Q3").warnings)
+    assert not any("rests" in text for text in bank.retract("Q2").warnings)
+
+
 def test_a_replaced_period_keeps_its_acts(bank: Bank) -> None:
     bank.exclude("v05", "Q2")
     bank.add("Q2", responses_table("Q2", 1, seed=5), items_table(), replace=True, calibrator=fake_calibrator)

@@ -263,6 +263,33 @@ class History(RuleBasedStateMachine):
         item = data.draw(st.sampled_from(self.answered()))
         self.attempt(lambda: self.bank.split(item, periods, onwards=onwards))
 
+    @precondition(lambda self: self.bank.period_names)
+    @rule(data=st.data(), name=name, first=first, seed=seed, onwards=st.booleans())
+    def split_and_add_in_either_order(
+        self, data: st.DataObject, name: str, first: int, seed: int, onwards: bool
+    ) -> None:
+        """The same periods and decisions: whichever came first, and whatever is retracted then."""
+        if name in self.bank.period_names:
+            return
+        item, others = data.draw(st.sampled_from(self.answered())), st.sampled_from(self.bank.period_names)
+        since, gone, third = data.draw(others), data.draw(others), third_group(self.bank.spec)
+        table, answers = item_table(first, 1, third), responses(name, first, seed, third)
+        steps: list[Callable[[Bank], Any]] = [
+            lambda bank: bank.split(item, since, onwards=onwards),
+            lambda bank: bank.add(name, answers, table, seed=seed, calibrator=by_person_group),
+        ]
+        reached = []
+        for order in (steps, steps[::-1]):
+            bank = Bank(shutil.copytree(self.bank.path, self.folder / f"order-{len(reached)}-{secrets.token_hex(4)}"))
+            try:
+                for step in (*order, lambda bank: bank.retract(gone)):
+                    step(bank)
+            except ConcalError:
+                return
+            reached.append(bank)
+        assert_same(*reached, 1e-12)
+        assert reached[0].snapshot.acts == reached[1].snapshot.acts
+
     @precondition(lambda self: any(act.kind == "split" for act in self.bank.snapshot.acts))
     @rule(data=st.data())
     def join(self, data: st.DataObject) -> None:

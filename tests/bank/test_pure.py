@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +96,117 @@ def test_an_option_of_combine_stays_when_the_same_spec_is_given_again(bank: Bank
     older = bank.at(2).spec
     add(bank, "Q4", 1, spec=older)
     assert bank.spec.consensus.half_life is None, "given on purpose, relative to what this object saw"
+
+
+def said_of_the_spec(warnings: Sequence[str]) -> list[str]:
+    return [text for text in warnings if text.startswith("the spec sets ")]
+
+
+def test_a_spec_that_takes_back_what_commands_set_says_so(bank: Bank) -> None:
+    """In the check and in the update: every option whose value in force changes, with both values."""
+    given = bank.spec
+    bank.rereference("Q2")
+    bank.combine(half_life=2.0)
+    bank.set_reporting({"reading": {"slope": 20, "intercept": 100}})
+    wanted = [
+        "the spec sets bank.reference from 'Q2' to 'Q1' (all periods are linked again) and consensus.half_life from "
+        "2.0 to none and reporting.reading from (slope = 20.0, intercept = 100.0) to none; repeat the former values in "
+        "bank.toml to keep them"
+    ]
+    checked = bank.check("Q3", responses_table("Q3", 4, 12), items_table(), spec=given)
+    assert said_of_the_spec(checked.warnings) == wanted
+    assert said_of_the_spec(add(bank, "Q3", 4, spec=bank.spec).warnings) == []
+    assert said_of_the_spec(add(bank, "Q4", 4).warnings) == []
+    done = add(bank, "Q5", 4, spec=given)
+    assert said_of_the_spec(done.warnings) == wanted
+    assert (bank.reference, bank.spec) == ("Q1", given)
+    assert not [text for text in done.warnings if text.startswith("the reference is")]
+
+
+def test_a_reference_in_force_that_is_named_is_no_change(bank: Bank) -> None:
+    named = changed(changed(bank.spec, "bank", reference="Q1"), "linking", purify="score")
+    assert said_of_the_spec(add(bank, "Q3", 4, spec=named).warnings) == []
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_a_reference_that_goes_and_comes_back_is_said(bank: Bank, named: bool) -> None:
+    if named:
+        bank.rereference("Q2")
+    gone, left = ("Q2", "Q1") if named else ("Q1", "Q2")
+    away = [text for text in bank.retract(gone).warnings if "the reference is" in text]
+    assert len(away) == 1
+    assert away[0].startswith(f"the reference is {left!r} now and was {gone!r}: {gone!r} is gone; every number")
+    back = [text for text in add(bank, gone, 2 * named).warnings if "the reference is" in text]
+    assert [text[:70] for text in back] == (
+        ["the reference is 'Q2' now and was 'Q1': bank.reference names 'Q2'; eve"] if named else []
+    )
+
+
+@pytest.mark.parametrize(("option", "value"), [("model", "3pl"), ("dimension", "writing"), ("slopes", "equal")])
+def test_a_group_keeps_its_model_though_a_period_lacks_it(any_place: Place, option: str, value: str) -> None:
+    """A period without items of the group does not change what those of the others are."""
+    third = {"model": "2pl", "dimension": "reading"}
+    bank = Bank.create(any_place / "bank", changed(SPEC, "groups", third=third))
+    table, answers = items_table(), responses_table("Q1", 0, 12)
+    more = table.filter(group="vocabulary").with_columns(pl.col("item_id").str.replace("v", "t"), group=pl.lit("third"))
+    own = answers.filter(pl.col("item_id").str.starts_with("v")).with_columns(pl.col("item_id").str.replace("v", "t"))
+    bank.add("Q1", answers.vstack(own), table.vstack(more), calibrator=fake_calibrator)
+    other = changed(bank.spec, "groups", third={**third, option: value})
+    for attempt in (bank.check, partial(bank.add, calibrator=fake_calibrator)):
+        with pytest.raises(SpecError, match=r"group 'third': .*, but period 'Q1' has 2pl on 'reading'; a group keeps"):
+            attempt("Q2", responses_table("Q2", 2, 12), items_table(), spec=other)
+
+    # another writer may bring the group while this one calibrates
+    fresh = Bank.create(any_place / "fresh", changed(SPEC, "groups", third=third))
+    add(fresh, "Q0")
+    another = Bank(fresh.path)
+    coming = partial(another.add, "Q1", answers.vstack(own), table.vstack(more), calibrator=fake_calibrator)
+    with pytest.raises(SpecError, match="group 'third'"):
+        add(
+            fresh,
+            "Q2",
+            2,
+            spec=changed(fresh.spec, "groups", third={**third, option: value}),
+            calibrator=while_calibrating(coming),
+        )
+    assert fresh.refresh().period_names == ("Q0", "Q1")
+    fewer = Spec.parse({**bank.spec.model_dump(), "groups": SPEC.model_dump()["groups"]})
+    add(bank, "Q2", 2, spec=fewer)
+    assert bank.items(["t01"])["n_periods"].to_list()[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "own_before", "after", "own_after", "said"),
+    [
+        (None, 4, 4, 4, r"the items' own there, the group's here\).*take categories = 4 of the group out of bank.toml"),
+        (
+            4,
+            None,
+            5,
+            4,
+            r"the group's there, the items' own here\).*set categories = 4 for the group in bank.toml again",
+        ),
+    ],
+)
+def test_the_same_scoring_declared_elsewhere_is_said_to_be_that(
+    any_place: Place, before: int | None, own_before: int | None, after: int, own_after: int, said: str
+) -> None:
+    def spec(categories: int | None) -> Spec:
+        return changed(SPEC, "groups", essay={**SPEC.groups["essay"].model_dump(), "categories": categories})
+
+    def items(own: int | None) -> pl.DataFrame:
+        number = pl.when(pl.col("group") == "essay").then(pl.lit(own, dtype=pl.Int64))
+        return items_table().with_columns(categories=number)
+
+    bank = Bank.create(any_place / "bank", spec(before))
+    add(bank, "Q1", items=items(own_before))
+    with pytest.raises(DataError, match=r"10 items of group 'essay' scored as in period 'Q1'.*" + said):
+        bank.check("Q2", responses_table("Q2", 2, 12), items(own_after), spec=spec(after))
+    one = items(own_after).with_columns(
+        categories=pl.when(pl.col("item_id") == "e05").then(pl.lit(6)).otherwise(pl.col("categories"))
+    )
+    with pytest.raises(DataError, match=r"1 item in another group, or with another number.*: 'e05' "):
+        bank.check("Q2", responses_table("Q2", 2, 12), one, spec=spec(after))
 
 
 def test_what_others_change_during_a_calibration_stays(bank: Bank) -> None:

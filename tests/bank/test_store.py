@@ -24,7 +24,7 @@ from concal.bank.store.upkeep import prune, sweep, verify
 from concal.errors import BankError, ConcalError
 
 from .conftest import commit_text, first_snapshot, next_snapshot
-from .places import Place, overwrite
+from .places import Place, forget_cache, overwrite
 
 
 def release(store: Store, name: str, number: int) -> None:
@@ -246,6 +246,34 @@ def test_release_of_a_version_that_was_pruned_is_refused(store: Store) -> None:
     lost = Release(format=FORMAT, name="lost", snapshot=0, sha256=sha256(bytes_of_0), written="now", author="me")
     with pytest.raises(BankError, match="no version 0"):
         add_release(store, lost)
+
+
+def test_a_file_of_a_version_that_was_pruned_is_not_damage(store: Store) -> None:
+    commit_text(store, "one", "1")
+    pinned = store.head()
+    with Transaction.begin(store) as transaction:
+        writer = FolderWriter(transaction, "note")
+        writer.text("one", "one.txt", b"2")
+        transaction.commit(next_snapshot(pinned, store, transaction, state=writer.files))
+    prune(store, keep=1, grace_days=0)
+    forget_cache(store)
+    with pytest.raises(BankError, match=r"was pruned meanwhile \(versions 2 to 2 are there\); open the bank again"):
+        read_bytes(store, pinned.state["one"])
+
+
+@pytest.mark.parametrize("folder", ["releases", "data", "work"])
+def test_a_copy_without_its_empty_folders_is_the_bank(tmp_path: Path, folder: str) -> None:
+    """Version control keeps no empty folder."""
+    store = create_store(tmp_path / "bank", first_snapshot)
+    shutil.rmtree(tmp_path / "bank" / folder)
+    assert store.release_names() == []
+    assert store.releases() == {}
+    assert verify(store).versions == 1
+    commit_text(store, "one", "1")
+    release(store, "first", 1)
+    assert read_bytes(store, store.head().state["one"]) == b"1"
+    assert store.release("first").number == 1
+    assert store.release_names() == ["first"]
 
 
 def test_two_prune_beside_a_writer_and_somebody_who_releases(store: Store) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -197,6 +199,27 @@ def test_arviz_consensus(bank: Bank, tmp_path: Path) -> None:
     np.testing.assert_allclose(
         xi.sel(item="choice3").mean(("chain", "draw")).sel(parameter=row["parameter"].to_list()), row["mean"], atol=0.05
     )
+
+
+@pytest.fixture
+def small_disk() -> Iterator[None]:
+    """No file can grow beyond a kilobyte, as on a disk that is full."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1024, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.parquet", "a.json", "a.nc", "a.zarr"])
+def test_a_full_disk_is_said_and_leaves_what_was_there(
+    bank: Bank, tmp_path: Path, name: str, request: pytest.FixtureRequest
+) -> None:
+    bank.export(tmp_path / name)
+    there = {path: path.stat().st_size for path in tmp_path.rglob("*")}
+    request.getfixturevalue("small_disk")
+    with pytest.raises(BankError, match=r"the disk is full or the quota is used up; free some space"):
+        bank.export(tmp_path / name)
+    assert {path: path.stat().st_size for path in tmp_path.rglob("*")} == there
 
 
 def test_bad_requests(bank: Bank, tmp_path: Path) -> None:

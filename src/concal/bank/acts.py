@@ -4,6 +4,10 @@
 periods, perhaps also in all later ones, the item goes under an id of its own. Both are data of the version. An act that
 names a period the bank does not have rests: it does nothing until a period of that name is there (`Acts.idle`).
 
+A split that goes on names every period from its first on, whether or not the item is in it, and every period that is
+added later (`Acts.with_period`). So neither the order in which it was made and periods came matters, nor which of them
+go.
+
 Splits are applied in the order they were made, each to the id the item had by then. In a period whose own data already
 have the new id nothing is renamed: the data say which item is which. Exclusions name the item as the period's data do,
 so they hold whatever is split or joined. One of a group of examinees does nothing where no such group answered the
@@ -12,7 +16,7 @@ item; where exclusions leave no group, the item does not count at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from concal.bank.store.manifest import Act, Snapshot
@@ -74,8 +78,14 @@ class Acts:
         return cls(snapshot.acts, snapshot.ordered_periods())
 
     def with_period(self, period: str) -> Acts:
-        """The same with a period that is about to come."""
-        return self if period in self.order else Acts(self.acts, (*self.order, period))
+        """The same with a period that is about to come: splits that go on name it too."""
+        if period in self.order:
+            return self
+        acts = (
+            act.model_copy(update={"periods": tuple(dict.fromkeys((*act.periods, period)))}) if act.onwards else act
+            for act in self.acts
+        )
+        return Acts(tuple(acts), (*self.order, period))
 
     def covers(self, act: Act, period: str) -> bool:
         """Whether an act speaks of a period, whatever items the period has."""
@@ -129,19 +139,22 @@ class Acts:
                 found.setdefault(act.item, {})[act.person_group] = n
         return found
 
-    def meanings(self, period: str | None) -> dict[str, str]:
+    def meanings(self, period: str | None, items: Container[str]) -> dict[str, str]:
         """Items of the bank that ids mean in a period, or in one that would come next (None), where they are others.
 
-        Every split that speaks of the period counts, whatever its own data say.
+        Every split that speaks of the period counts, whatever its own data say, and of the ids an item had one after
+        the other the last that is among the bank's `items`.
         """
         name = _NEXT if period is None else period
         order = self.with_period(name)
-        found: dict[str, str] = {}
-        for act in self.acts:
+        ids: dict[str, list[str]] = {}  # of an id: those its item had one after the other
+        for act in order.acts:
             if act.kind == "split" and order.covers(act, name):
-                found = {old: act.new_id if new == act.item else new for old, new in found.items()}
-                found.setdefault(act.item, act.new_id)
-        return found
+                for chain in (*ids.values(), ids.setdefault(act.item, [act.item])):
+                    if chain[-1] == act.item:
+                        chain.append(act.new_id)
+        found = {old: next((i for i in reversed(chain) if i in items), chain[-1]) for old, chain in ids.items()}
+        return {old: new for old, new in found.items() if old != new}
 
 
 def in_words(act: Act) -> str:

@@ -33,7 +33,7 @@ def scoring_bank(version: Contents, *, joint: bool) -> ScoringBank:
     spec = as_calibrated(version.spec, consensus)
     items = ScoringItems.of(consensus, spec.consensus.seed, version.max_scores())
     abilities = period_abilities(version, consensus, joint=joint)
-    return ScoringBank(items, abilities, spec, split_items(version), version.unconverged())
+    return ScoringBank(items, abilities, spec, split_items(version, consensus), version.unconverged())
 
 
 def as_calibrated(spec: Spec, consensus: Consensus) -> Spec:
@@ -64,12 +64,14 @@ def _is(group: GroupSpec, model: ResponseModel) -> bool:
     return not (group.polytomous and group.categories is None) and group.response_model == model
 
 
-def split_items(version: Contents) -> SplitItems:
+def split_items(version: Contents, consensus: Consensus) -> SplitItems:
     """Which items ids mean that were split: in every period, and in one that would be added next."""
     acts = Acts.of(version.snapshot)
     if not any(act.kind == "split" for act in acts.acts):
         return SplitItems(periods={name: {} for name in version.period_names})
-    return SplitItems(acts.meanings(None), {name: version.meanings(name) for name in version.period_names})
+    there = {item for group in consensus.groups.values() for item in group.item_ids}
+    periods = {name: version.meanings(name, there) for name in version.period_names}
+    return SplitItems(acts.meanings(None, there), periods)
 
 
 def period_abilities(version: Contents, consensus: Consensus, *, joint: bool) -> Abilities:

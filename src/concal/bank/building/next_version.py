@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from concal.bank.acts import Acts
+from concal.bank.acts import Acts, in_words
 from concal.bank.building.coding import items_of_tables
 from concal.bank.building.evidence import evidence_of, next_totals, totals_key
 from concal.bank.building.link_periods import Made, link_periods
 from concal.bank.building.new_period import NewPeriod
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Update
-from concal.bank.building.spec import read_spec, refuse_other_dimensions, write_spec
+from concal.bank.building.spec import read_spec, refuse_other_dimensions, refuse_other_groups, write_spec
 from concal.bank.building.uncounted import with_uncounted
 from concal.bank.store.commit import commit, successor
 from concal.bank.store.folder import FolderWriter
@@ -65,7 +65,8 @@ Contribution = Callable[[Snapshot, Spec, Transaction], Change]
 class NextVersion:
     """What was committed; `consensus` is None when no period is left, `link` is that of a new period.
 
-    `alarms` are those of a method that looks at all periods; the others do not read the past to raise them.
+    `alarms` are those of a method that looks at all periods; the others do not read the past to raise them. `said` is
+    what the update brought about that nobody asked for.
     """
 
     snapshot: Snapshot
@@ -73,6 +74,7 @@ class NextVersion:
     relinked: tuple[str, ...]
     link: Link | None
     alarms: tuple[Alarm, ...] = ()
+    said: tuple[str, ...] = ()
 
     def update(self, clock: Clock, period: str | None, said: Iterable[str] = (), **found: Any) -> Update:
         """The same for whoever asked for it: about a period, with what was said and found of that on the way."""
@@ -82,7 +84,7 @@ class NextVersion:
             version=self.snapshot.number,
             action=self.snapshot.action,
             period=period,
-            warnings=tuple(dict.fromkeys((*raised, *said, *consensus))),
+            warnings=tuple(dict.fromkeys((*raised, *self.said, *said, *consensus))),
             consensus=self.consensus,
             link=self.link,
             relinked=self.relinked,
@@ -108,8 +110,11 @@ def make_next_version(
     def build(head: Snapshot, transaction: Transaction) -> Snapshot:
         spec = read_spec(store, head.spec)
         change = contribute(head, spec, transaction)
-        stays = any(head.periods.get(name) == entry for name, entry in change.periods.items())
-        refuse_other_dimensions(spec, change.spec, stays)
+        stay = {name for name, entry in change.periods.items() if head.periods.get(name) == entry}
+        refuse_other_dimensions(spec, change.spec, bool(stay))
+        periods = Periods(transaction.view, change.periods)
+        asked = periods.only(change.periods if spec.groups != change.spec.groups else change.periods.keys() - stay)
+        refuse_other_groups(change.spec, {name: period.models() for name, period in asked.items()})
         done[:] = [_build(head, change, transaction, reason, clock, new, made)]
         return done[0].snapshot
 
@@ -164,7 +169,11 @@ def _build(
         totals_key=key,
     )
     others = tuple(name for name in anew if new is None or name != new.name)
-    return NextVersion(draft, consensus, others, periods[new.name].link() if new is not None else None, raised)
+    link = periods[new.name].link() if new is not None else None
+    said = _resting(head, draft, consensus)
+    if spec.bank.reference == read_spec(store, head.spec).bank.reference:  # nobody asked for another
+        said = (*_other_metric(head.reference, draft), *said)
+    return NextVersion(draft, consensus, others, link, raised, said)
 
 
 def _combine(
@@ -186,6 +195,32 @@ def _combine(
     if spec.consensus.method == "joint":  # it has read all periods
         raised = raise_alarms(evidence.placed(), consensus, spec.consensus)
     return consensus, writer.files, raised
+
+
+def _resting(head: Snapshot, draft: Snapshot, consensus: Consensus | None) -> tuple[str, ...]:
+    """Acts that do nothing any more, because a period they name is gone and none is left that they change."""
+    gone, order = head.periods.keys() - draft.periods.keys(), draft.ordered_periods()
+    there = {item for g in consensus.groups.values() for item in g.item_ids} if consensus else set[str]()
+    return tuple(
+        f"{in_words(act)}: rests, because no period it changes is left; it holds again when "
+        f"{'a period with the item' if act.onwards else 'a period of that name'} comes "
+        f"(`concal {act.kind} --undo` forgets it)"
+        for act in draft.acts
+        if gone.intersection(act.periods)
+        and (Acts(order=order).idle(act) or (act.kind == "split" and act.new_id not in there))
+    )
+
+
+def _other_metric(before: str | None, draft: Snapshot) -> tuple[str, ...]:
+    """What to say where another period sets the metric because one went or came."""
+    now = draft.reference
+    if before is None or now is None or now == before:
+        return ()
+    why = f"{before!r} is gone" if before not in draft.periods else f"bank.reference names {now!r}"
+    return (
+        f"the reference is {now!r} now and was {before!r}: {why}; every number is on the metric of {now!r}, so scores "
+        f"and releases of earlier versions are on another (`concal rereference` takes another period)",
+    )
 
 
 def _timed(entry: PeriodEntry, seconds: float) -> PeriodEntry:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from concal.bank.building.stored_period import GroupModel
 from concal.bank.store.folder import FolderWriter
 from concal.bank.store.manifest import FileEntry
 from concal.bank.store.parquet import read_bytes
@@ -48,6 +50,25 @@ def refuse_other_dimensions(known: Spec, spec: Spec, periods_stay: bool) -> None
         )
 
 
+def refuse_other_groups(spec: Spec, models: Mapping[str, Mapping[str, GroupModel]]) -> None:
+    """Groups that a period has (its models, by name) with another response model, or on another dimension.
+
+    Whether or not the next period has items of the group: those of the earlier one are scored as it was then. A group
+    that the spec leaves out stays what it is.
+    """
+    for period, groups in models.items():
+        for name, was in groups.items():
+            if (group := spec.groups.get(name)) is None:
+                continue
+            here = GroupModel(group.kernel_model.kind, group.dimension)
+            if here != was:
+                raise SpecError(
+                    f"group {name!r}: {here.kind} on {here.dimension!r}, but period {period!r} has {was.kind} on "
+                    f"{was.dimension!r}; a group keeps its response model: give the new task type a group of its own, "
+                    "and leave this one as it was"
+                )
+
+
 def merge_specs(seen: Spec, given: Spec | None, head: Spec) -> Spec:
     """What `given` changes relative to the spec its author saw, applied to the head's spec, field by field.
 
@@ -65,3 +86,34 @@ def _merged(seen: Any, given: Any, head: Any) -> Any:
         return given
     fields = {key: _merged(*(d.get(key, _ABSENT) for d in (seen, given, head))) for key in {**head, **given}}
     return {key: value for key, value in fields.items() if value is not _ABSENT}
+
+
+def changes_in_force(known: Spec, used: Spec, periods: Sequence[str]) -> tuple[str, ...]:
+    """What to say of options that hold for a bank of these periods, and that a given spec changes.
+
+    A file knows nothing of what commands set meanwhile, so what it does not repeat it takes back.
+    """
+    before, after = (_in_force(spec, periods) for spec in (known, used))
+    changed = [
+        f"{section}.{name} from {_shown(old)} to {_shown(new)}"
+        + (" (all periods are linked again)" if (section, name) == ("bank", "reference") else "")
+        for section, fields in before.items()
+        for name in dict.fromkeys((*fields, *after[section]))
+        if (old := fields.get(name)) != (new := after[section].get(name))
+    ]
+    if not changed:
+        return ()
+    return (f"the spec sets {' and '.join(changed)}; repeat the former values in bank.toml to keep them",)
+
+
+def _in_force(spec: Spec, periods: Sequence[str]) -> dict[str, dict[str, Any]]:
+    content = spec.model_copy(update={"linking": spec.linking_in_force}).model_dump(exclude_none=True)
+    reference = spec.bank.reference if spec.bank.reference in periods else next(iter(periods), None)
+    content["bank"]["reference"] = reference
+    return {section: content[section] for section in ("bank", "consensus", "linking", "reporting", "calibration")}
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return f"({', '.join(f'{name} = {_shown(part)}' for name, part in value.items())})"
+    return "none" if value is None else repr(list(value) if isinstance(value, tuple) else value)

@@ -140,6 +140,11 @@ class StoredPeriod:
         """Its link to the reference."""
         return read_link(FolderReader(self.store, self.entry.link))
 
+    def doubts(self) -> tuple[str, ...]:
+        """What its calibration and its link warned of."""
+        link = FolderReader(self.store, self.entry.link).json("link")
+        return (*self.reader.json("convergence")["warnings"], *link["warnings"])
+
     def placed(self) -> Placed:
         """Its factors with its link."""
         return place(self.factors(), self.link())
@@ -164,6 +169,11 @@ class StoredPeriod:
         groups = read_layout(self.reader, "calibration").groups
         found = {split_stratum(name)[0]: plain for name, plain in groups.items()}
         return {name: GroupModel(decode_model(g["model"]).kind, g["dimension"]) for name, g in found.items()}
+
+    def categories(self) -> dict[str, int | None]:
+        """Numbers of categories of its strata, by name."""
+        groups = read_layout(self.reader, "calibration").groups
+        return {name: decode_model(plain["model"]).n_categories for name, plain in groups.items()}
 
     def unconverged(self) -> list[str]:
         """Items whose chains did not agree in it: all of them where the period itself has not converged."""

@@ -1,25 +1,28 @@
 """Examinees who count in no period any more: left out of one for another that went, or came back without them.
 
 Who was left out is stored with a period, their responses are not. So a version can say whom it misses, and only the
-period's file can bring them back.
+period's file can bring them back. It also says which exclusions of groups of examinees leave nobody out.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import polars as pl
 
 from concal.bank.building.periods import Periods
+from concal.bank.store.manifest import Act
 from concal.bank.tables.responses import read_persons, read_returning
 from concal.consensus.result import Consensus
 from concal.data.findings import some
-from concal.errors import counted
+from concal.errors import counted, first_few
 
 
 def with_uncounted(consensus: Consensus, periods: Periods) -> Consensus:
-    """The consensus of these periods, saying whom it misses."""
-    said = tuple(_in_words(period, missing) for period, missing in uncounted(periods).items())
+    """The consensus of these periods, saying whom it misses and who counts though they were to be left out."""
+    said = [_in_words(period, missing) for period, missing in uncounted(periods).items()]
+    said += [_lapsed(name, acts) for name, period in periods.items() if (acts := period.lapsed())]
     return replace(consensus, warnings=(*consensus.warnings, *said))
 
 
@@ -36,6 +39,15 @@ def uncounted(periods: Periods) -> dict[str, pl.Series]:
         left = {period: ids.filter(~ids.is_in(here)) for period, ids in found.items()}
         found = {period: ids for period, ids in left.items() if ids.len()}
     return found
+
+
+def _lapsed(period: str, acts: Sequence[Act]) -> str:
+    """Of exclusions that leave nobody out: the period came back without the group, or with it renamed."""
+    said = first_few([f"{act.item} for {act.person_group}" for act in acts])
+    return (
+        f"{counted(len(acts), 'exclusion')} of groups of examinees in {period!r} without effect: {said}; no such group "
+        "answered the item there now: exclude it for the group as it is called now, or undo it (--undo)"
+    )
 
 
 def _in_words(period: str, missing: pl.Series) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from concal.bank.exchange.draws import calibration_from_draws
+from concal.bank.store.files import check_room
 from concal.calibration.arviz import to_datatree
 from concal.calibration.result import Calibration
 from concal.consensus.result import Consensus
@@ -126,7 +127,8 @@ def write_consensus_draws(data: xarray.Dataset, to: Path) -> Path:
 def _write_tree(tree: Any, to: Path) -> Path:
     if to.suffix == ".zarr":
         tree.to_zarr(to, mode="w", consolidated=False)
-    else:
+    else:  # HDF5 may bring the process down when the disk is full
+        check_room(to, int(sum(node.to_dataset(inherit=False).nbytes for node in tree.subtree)))
         tree.to_netcdf(to, engine="h5netcdf")
     return to
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -60,10 +62,7 @@ def export(bank: Version, to: Path, *, format: str | None = None, period: str | 
     if not to.parent.is_dir():
         raise BankError(f"there is no folder {str(to.parent)!r} to write {to.name!r} to")
     made = CONTENT[Format(kind)](bank) if period is None else _draws_of_period(bank, period)
-    if kind == "arviz":  # perhaps a folder, which cannot replace another
-        made.write(to)
-    else:
-        _appear(to, made.write)
+    _appear(to, made.write)
     return Exported(to, kind, made.items, made.left_out, tuple(bank.unconverged()) if period is None else ())
 
 
@@ -114,14 +113,28 @@ CONTENT: dict[Format, Callable[[Version], Content]] = {
 
 
 def _appear(to: Path, write: Callable[[Path], Any]) -> None:
-    """Write beside, then rename."""
-    beside = to.with_name(f".{to.name}.{secrets.token_hex(4)}.tmp{to.suffix}")
+    """Write beside, then rename; a folder (Zarr) cannot replace another, so the old one goes aside for a moment."""
+    mark = secrets.token_hex(4)
+    beside, old = (to.with_name(f".{to.name}.{mark}.{what}{to.suffix}") for what in ("tmp", "old"))
     try:
         with disk_errors(f"writing {to}"):
             write(beside)
+            if beside.is_dir() and to.is_dir():
+                os.rename(to, old)
             os.replace(beside, to)
     finally:
-        beside.unlink(missing_ok=True)
+        for left in (beside, old):
+            _remove(left)
+
+
+def _remove(path: Path) -> None:
+    """A file or a folder, if it is there; threads of a writer that failed may still be at work in it for a moment."""
+    for _ in range(50):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.is_dir():
+            break
+        time.sleep(0.02)
+    path.unlink(missing_ok=True)
 
 
 def read_export(path: str | Path) -> pl.DataFrame:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import concal
+from concal.bank.acts import Acts
 from concal.bank.building.link_periods import Made, direct_key, is_direct
 from concal.bank.building.periods import Periods
 from concal.bank.building.stored_period import stored_source
@@ -144,7 +146,7 @@ def _with_shelves(store: Store, head: Snapshot, shelves: Mapping[str, str]) -> P
         period: PeriodEntry(position=len(there.entries) + k, files=_tables(store.work / shelf))
         for k, (period, shelf) in enumerate(shelves.items())
     }
-    return Periods(store, {**there.entries, **new}, there.acts)
+    return Periods(store, {**there.entries, **new}, acts=reduce(Acts.with_period, new, there.acts))
 
 
 def _tables(folder: Path) -> dict[str, FileEntry]:

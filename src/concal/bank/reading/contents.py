@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
@@ -164,11 +165,11 @@ class Contents:
                 found |= dict(declared.rows())
         return found
 
-    def meanings(self, period: str) -> dict[str, str]:
-        """Items of the bank that ids mean in a period, where they were split; for ids of its own its data decide."""
+    def meanings(self, period: str, items: Container[str]) -> dict[str, str]:
+        """Which of the bank's `items` ids mean in a period, where they were split; its data decide about own ids."""
         stored = self._periods[period]
         own = stored.reader.frame("answered", ["item_id"])["item_id"].to_list()
-        found = {**stored.acts.meanings(period), **{i: stored.adjustment.known_as(i) for i in own}}
+        found = {**stored.acts.meanings(period, items), **{i: stored.adjustment.known_as(i) for i in own}}
         return {old: new for old, new in found.items() if old != new}
 
     def period_files(self, period: str) -> FolderReader:

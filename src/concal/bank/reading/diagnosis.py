@@ -41,7 +41,8 @@ class Diagnosis(Contents):
         return find_drift(self.placed(), self.consensus(joint=False), fdr=rate, half_life=spec.half_life)
 
     def fit(self, fdr: float | None = None) -> pl.DataFrame:
-        """Do the items fit? One row per item and period, those flagged first, by size; see `docs/fit.md`.
+        """Do the items fit? One row per item and period, those flagged first, by size; see
+        `docs/guides/fit.md`.
 
         `fdr` is the false discovery rate over all items and periods at which an item is flagged; default the spec's for
         drift.

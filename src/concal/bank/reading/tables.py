@@ -114,5 +114,6 @@ class Tables(Contents):
             found["method"] = consensus.method
             missed = [name for name in self.period_names if not snapshot.periods[name].info.get("converged", True)]
             doubts = [f"{counted(len(missed), 'period')} not converged: {first_few(missed)}"] if missed else []
-            found["warnings"] = [*doubts, *consensus.warnings]
+            stages = [f"{name}: {text}" for name, period in self._periods.items() for text in period.doubts()]
+            found["warnings"] = [*doubts, *consensus.warnings, *stages]
         return found

@@ -5,21 +5,26 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
+import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from concal.errors import BankError
+from concal.errors import BankError, ConcalError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _DENIED = {errno.EROFS, errno.EACCES, errno.EPERM}
 _CHUNK = 1 << 22
+_NUMBER = re.compile(r"(?:os error|errno =|\[Errno) (\d+)")
 
 
 @contextmanager
 def disk_errors(doing: str) -> Iterator[None]:
     """Turn what the operating system refuses into a `BankError` that says what to do.
+
+    Writers of other packages (polars, HDF5) tell of it by errors of their own; theirs have its number in their text.
 
     Parameters
     ----------
@@ -28,15 +33,38 @@ def disk_errors(doing: str) -> Iterator[None]:
     """
     try:
         yield
-    except OSError as error:
-        where = f" ({error.filename})" if error.filename else ""
-        if error.errno in _FULL:
+    except ConcalError:
+        raise
+    except Exception as error:
+        number = getattr(error, "errno", None) or _number_in(str(error))
+        if number is None and not isinstance(error, OSError):
+            raise
+        where = f" ({name})" if (name := getattr(error, "filename", None)) else ""
+        if number in _FULL:
             what = "the disk is full or the quota is used up; free some space and run the same command again"
-        elif error.errno in _DENIED:
+        elif number in _DENIED:
             what = "the folder cannot be written to; check its permissions or copy the bank to a writable place"
         else:
-            what = error.strerror or str(error)
+            what = getattr(error, "strerror", None) or str(error)
         raise BankError(f"{doing}{where}: {what}. The bank is unchanged.") from error
+
+
+def _number_in(text: str) -> int | None:
+    """The operating system's number of an error that another package tells of."""
+    found = _NUMBER.search(text)
+    return int(found[1]) if found else None
+
+
+def check_room(path: Path, size: int) -> None:
+    """Whether a new file may have so many bytes, or what the operating system says; for writers that cannot tell."""
+    if not hasattr(os, "posix_fallocate"):
+        return
+    trial = path.with_name(f".{path.name}.{secrets.token_hex(4)}.room")
+    try:
+        with trial.open("xb") as file:
+            os.posix_fallocate(file.fileno(), 0, max(size, 1))
+    finally:
+        trial.unlink(missing_ok=True)
 
 
 def sync_file(file: IO[bytes]) -> None:

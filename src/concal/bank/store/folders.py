@@ -61,8 +61,16 @@ class FolderObjects:
         return path
 
     def files(self, folder: str) -> list[Listed]:
-        """Links count as files, wherever they lead; what somebody removes meanwhile does not."""
-        return sorted(self._walk(self.root / folder, folder), key=lambda file: file.name)
+        """Links count as files, wherever they lead; what somebody removes meanwhile does not.
+
+        A copy may lack folders that were empty (git keeps none), but never the one of the snapshots.
+        """
+        try:
+            return sorted(self._walk(self.root / folder, folder), key=lambda file: file.name)
+        except FileNotFoundError:
+            if folder == "snapshots":
+                raise
+            return []
 
     def _walk(self, path: Path, name: str) -> Iterator[Listed]:
         for entry in os.scandir(path):  # of a folder that is not there: the error of the outermost is the caller's
@@ -79,13 +87,23 @@ class FolderObjects:
         staged = scratch / f"{Path(name).name}.new"
         staged.unlink(missing_ok=True)
         write_durably(staged, data)
-        return link_once(staged, self.root / name)
+        target = self.root / name
+        self._make(target.parent)
+        return link_once(staged, target)
 
     def publish(self, folder: Path) -> None:
         """One move: the work folder is on the same disk."""
         sync_folder(folder)
-        os.rename(folder, self.root / "data" / folder.name)
-        sync_folder(self.root / "data")
+        data = self.root / "data"
+        self._make(data)
+        os.rename(folder, data / folder.name)
+        sync_folder(data)
+
+    def _make(self, folder: Path) -> None:
+        """A folder of the bank that its copy lacks; the bank itself is never made anew."""
+        if not folder.exists():
+            folder.mkdir(exist_ok=True)
+            sync_folder(folder.parent)
 
     def delete(self, names: list[str]) -> None:
         """See `Objects`."""

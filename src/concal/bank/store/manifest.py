@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
@@ -93,7 +93,7 @@ class Act(_Part):
     kind: Literal["exclude", "split"]
     item: str = Field(min_length=1, description="Split: as the bank called it then. Exclude: as the period calls it.")
     periods: tuple[Name, ...] = Field(min_length=1)
-    onwards: bool = Field(default=False, description="Also every period after the first of these that is present.")
+    onwards: bool = Field(default=False, description="Also every period that is added later.")
     new_id: str = Field(default="", description="Split: what the item is called in these periods.")
     person_group: str = Field(default="", description="Exclude: whose responses do not count. Empty: everybody's.")
     reason: str = ""
@@ -152,6 +152,14 @@ def missing(entry: FileEntry) -> str:
         f"{entry.path} is missing, though a version of the bank names it. If this is a copy, it was probably made "
         "while an update was written: copy the bank again, snapshots and releases first, data last. Otherwise restore "
         "the file from a backup of the bank"
+    )
+
+
+def pruned(entry: FileEntry, numbers: Sequence[int]) -> str:
+    """One wording for every file of a version that is no more, which somebody still looks at."""
+    return (
+        f"{entry.path} is gone: the version it belongs to was pruned meanwhile (versions {numbers[0]} to {numbers[-1]} "
+        "are there); open the bank again, or refresh() it"
     )
 
 

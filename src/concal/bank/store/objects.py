@@ -47,7 +47,7 @@ class Objects(Protocol):
         """Bytes from `start` on, at most `size`; `FileNotFoundError` where there is no such file."""
 
     def files(self, folder: str) -> list[Listed]:
-        """Every file under a folder, sorted by name; `FileNotFoundError` where a folder of the bank is missing."""
+        """Every file under a folder, sorted by name; none without it, but `FileNotFoundError` without snapshots."""
 
     def create(self, name: str, data: bytes, scratch: Path) -> bool:
         """A new file in one step; False when the name is taken by other bytes. `scratch` is a folder of one's own."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from concal.bank.store.files import HashingFile, disk_errors, sha256, write_durably
-from concal.bank.store.manifest import FileEntry, damaged, missing
+from concal.bank.store.manifest import FileEntry, damaged, missing, pruned
 from concal.bank.store.store import Store
 from concal.errors import BankError
 
@@ -125,7 +125,7 @@ def write_bytes(path: Path, bank_path: str, data: bytes) -> FileEntry:
 
 def read_bytes(store: Store, entry: FileEntry) -> bytes:
     """A file's bytes, verified."""
-    with file_errors(entry):
+    with file_errors(store, entry):
         data = store.read(entry, digest=entry.sha256)
     if len(data) != entry.bytes:
         raise BankError(damaged(entry, wrong_size(entry, len(data))))
@@ -135,14 +135,23 @@ def read_bytes(store: Store, entry: FileEntry) -> bytes:
 
 
 @contextmanager
-def file_errors(entry: FileEntry) -> Iterator[None]:
+def file_errors(store: Store, entry: FileEntry) -> Iterator[None]:
     """Say of which file the operating system speaks."""
     try:
         yield
     except FileNotFoundError:
-        raise BankError(missing(entry)) from None
+        raise BankError(_gone(store, entry)) from None
     except OSError as error:
         raise BankError(damaged(entry, error.strerror or str(error))) from None
+
+
+def _gone(store: Store, entry: FileEntry) -> str:
+    """Why a file is not there: no version names it any more, or one does."""
+    try:
+        numbers, needed = store.numbers(), store.needed_folders()
+    except BankError:
+        return missing(entry)
+    return missing(entry) if entry.path.split("/")[1] in needed else pruned(entry, numbers)
 
 
 def wrong_size(entry: FileEntry, size: int) -> str:
@@ -171,7 +180,7 @@ class Part:
 
     def __init__(self, store: Store, entry: FileEntry) -> None:
         self._store, self._entry = store, entry
-        with file_errors(entry):
+        with file_errors(store, entry):
             footer = self._read_footer()
         if sha256(footer) != entry.footer_sha256:
             raise BankError(damaged(entry, "its footer does not match"))
@@ -233,7 +242,7 @@ class Part:
         """Row groups by number, verified by their hashes."""
         file = _Sparse(self._footer, self._start)
         for group in groups:
-            with file_errors(self._entry):
+            with file_errors(self._store, self._entry):
                 data = self._read_row_group(group)
             if sha256(data) != self._hashes[group]:
                 raise BankError(damaged(self._entry, f"row group {group} does not match"))

@@ -63,7 +63,7 @@ def _base(folder: Path) -> int:
 def check_file(store: Store, entry: FileEntry) -> None:
     """Size and hash of one file against the manifest; a `BankError` that names the file otherwise."""
     digest, size = hashlib.sha256(), 0
-    with file_errors(entry):
+    with file_errors(store, entry):
         while (
             size <= entry.bytes
         ):  # one byte too many is enough to tell, and a short answer says that there are no more

@@ -15,7 +15,6 @@ from concal.bank.building.new_period import NewPeriod, finished_tables, keep_cal
 from concal.bank.building.next_version import Change, make_next_version
 from concal.bank.building.periods import Periods
 from concal.bank.building.progress import Clock, Update
-from concal.bank.building.stored_period import StoredPeriod
 from concal.bank.jobs.calibrating import Task, calibrator_of, until_done
 from concal.bank.jobs.cluster import calibrate, link_there
 from concal.bank.jobs.shards import ShardedRun
@@ -25,14 +24,13 @@ from concal.bank.store.shelf import Shelf
 from concal.bank.store.store import Store
 from concal.bank.store.transaction import Transaction
 from concal.bank.tables.results import read_consensus
-from concal.bank.update.check import check, guided, refuse_known, refuse_overlap
+from concal.bank.update.check import check, guided, people_twice, refuse_known, refuse_overlap
 from concal.bank.update.request import Request
 from concal.calibration.known import guide_period
 from concal.calibration.result import Calibration
 from concal.calibration.verdict import refuse_unconverged
 from concal.consensus.result import GroupConsensus
 from concal.data.period import PeriodData
-from concal.errors import counted, first_few
 from concal.spec import Spec
 
 
@@ -89,6 +87,10 @@ def add_calibration(store: Store, asked: Request, calibration: Calibration, stat
     if not asked.accept_unconverged:
         refuse_unconverged(calibration, asked.seen.calibration)
     persons = None if calibration.abilities is None else calibration.abilities.person_ids
+    if persons is not None:
+        others = Periods.of(store, head).only(name for name in head.periods if name != asked.period)
+        twice, reached = people_twice(others, asked.period, persons), calibration.convergence
+        calibration = replace(calibration, convergence=replace(reached, warnings=(*twice, *reached.warnings)))
     shelf = Shelf(store, asked.period, secrets.token_hex(16))
     try:
         files = keep_calibration(shelf, calibration, asked.seen)
@@ -118,26 +120,14 @@ def _commit(
         files = new.shelf.adopt(transaction, new.name, new.files)
         entry = PeriodEntry(position=position, files=files, info=new.info)
         verb = "replace" if old else "add"
-        return Change(f"{verb} {new.name}", asked.spec_on(head_spec), {**head.periods, new.name: entry})
+        acts = Acts.of(head).with_period(new.name).acts
+        return Change(f"{verb} {new.name}", asked.spec_on(head_spec), {**head.periods, new.name: entry}, acts)
 
     made = make_next_version(store, contribute, reason=asked.reason, clock=clock, new=new, links=links)
     assert made.link is not None
     convergence = new.calibration.convergence
-    lapsed = _lapsed(Periods.of(store, made.snapshot)[new.name])
-    said = (*said, *lapsed, *convergence.warnings, *made.link.warnings)
+    said = (*said, *convergence.warnings, *made.link.warnings)
     return made.update(clock, new.name, said, tables=tables or {}, convergence=convergence)
-
-
-def _lapsed(period: StoredPeriod) -> tuple[str, ...]:
-    """What to say of exclusions that leave nobody out: the period came back without the group, or with it renamed."""
-    acts = period.lapsed()
-    if not acts:
-        return ()
-    said = first_few([f"{act.item} for {act.person_group}" for act in acts])
-    return (
-        f"{counted(len(acts), 'exclusion')} of groups of examinees in {period.name!r} without effect: {said}; no such "
-        "group answered the item there now: exclude it for the group as it is called now, or undo it (--undo)",
-    )
 
 
 def _known(store: Store, head: Snapshot, data: PeriodData) -> dict[str, GroupConsensus]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace as changed
 from itertools import chain
 from typing import Any
 
@@ -13,8 +14,7 @@ from concal.bank.acts import NOTHING, Adjustment
 from concal.bank.building.coding import merge_codings, used_coding
 from concal.bank.building.new_period import NewPeriod
 from concal.bank.building.periods import Periods
-from concal.bank.building.spec import read_spec, refuse_other_dimensions
-from concal.bank.building.stored_period import GroupModel
+from concal.bank.building.spec import changes_in_force, read_spec, refuse_other_dimensions, refuse_other_groups
 from concal.bank.store.folder import FolderReader
 from concal.bank.store.manifest import Snapshot
 from concal.bank.store.store import Store
@@ -26,7 +26,7 @@ from concal.data.doubts import refuse_single_responses
 from concal.data.linkage import Linkage, linkage
 from concal.data.people import plain
 from concal.data.read import read_responses
-from concal.errors import BankError, ConcalError, DataError, SpecError, counted, first_few
+from concal.errors import BankError, ConcalError, DataError, counted, first_few
 from concal.names import check_safe_name, split_stratum
 from concal.spec import Spec
 
@@ -62,6 +62,32 @@ def refuse_overlap(store: Store, start: Snapshot, head: Snapshot, new: NewPeriod
         )
 
 
+def people_twice(others: Periods, period: str, persons: pl.Series) -> tuple[str, ...]:
+    """What to say of examinees whose draws come in though another period has them; nothing can be left out of draws.
+
+    Refused where one period has them all.
+    """
+    back = {name: returning(persons, [other.reader]) for name, other in others.items()}
+    back = {name: ids for name, ids in back.items() if ids.len()}
+    if not back:
+        return ()
+    n, ids = persons.n_unique(), pl.concat(list(back.values())).unique().sort().to_list()
+    whole = next((name for name, there in back.items() if there.len() == n), None)
+    if whole is not None:
+        raise BankError(
+            f"all {counted(n, 'examinee')} of period {period!r} are in period {whole!r}: {first_few(ids)}; they would "
+            f"count twice: to put these draws in the place of that period, add them as {whole!r} with replace "
+            "(--replace), or retract it first"
+        )
+    where = ", ".join(f"{there.len():,} in {name!r}" for name, there in list(back.items())[:5])
+    where += f" and {len(back) - 5} more periods" if len(back) > 5 else ""
+    return (
+        f"{len(ids):,} of {counted(n, 'examinee')} of these draws were in other periods when they came ({where}): "
+        f"{first_few(ids)}; their responses count twice: leave these people out of one of the periods and add it again "
+        "(replace, --replace)",
+    )
+
+
 def returning(persons: pl.Series, readers: Iterable[FolderReader]) -> pl.Series:
     """Which of these examinees any of the periods has; one period at a time, so memory does not grow with the past."""
     back = pl.Series("person_id", [], dtype=pl.String)
@@ -81,7 +107,10 @@ def check(store: Store, head: Snapshot, asked: Request, *, whole_plan: bool = Fa
     refuse_known(head, asked.period, asked.replace)
     used = asked.spec_on(known := read_spec(store, head.spec))
     refuse_other_dimensions(known, used, any(name != asked.period for name in head.periods))
-    found = check_data(Periods.of(store, head), head.reference, asked, used, whole_plan=whole_plan)
+    periods = Periods.of(store, head)
+    found = check_data(periods, head.reference, asked, used, whole_plan=whole_plan)
+    set_by_it = changes_in_force(known, used, tuple(dict.fromkeys((*periods, asked.period))))
+    found = changed(found, warnings=(*set_by_it, *found.warnings))
     return with_shards(found.data, used, asked.shards, guided=guided(used, head)), found
 
 
@@ -105,6 +134,7 @@ def check_data(
     """
     period, responses, wide = asked.period, asked.responses, asked.wide
     others, coming = periods.only(name for name in periods if name != period), dict(ahead or {})
+    refuse_other_groups(spec, {name: other.models() for name, other in others.items()})
     earlier: dict[str, pl.Series] = {}
     by = NOTHING
     if others or coming:
@@ -155,11 +185,13 @@ def check_data(
         result = checked(names)
     if spec.calibration.prior != "bank" or not names:  # else slopes are known
         refuse_single_responses(result.data)
-    models = {name: other.models() for name, other in others.items()}
-    models |= {name: _models(data) for name, data in coming.items()}
-    refuse_other_models(result, models)
     earlier_tables = [(name, other.calibrated()) for name, other in others.items()]
-    refuse_moved(result, [*earlier_tables, *((name, _items_of(data)) for name, data in coming.items())], by)
+    coming_tables = [(name, _items_of(data)) for name, data in coming.items()]
+
+    def numbers_of(name: str) -> Mapping[str, int | None]:
+        return _numbers(coming[name]) if name in coming else others[name].categories()
+
+    refuse_moved(result, [*earlier_tables, *coming_tables], by, numbers_of)
     replaced = period in periods.entries
     if replaced or first == period:
         own = {d: [by.known_as(i) for i in ids if i not in by.excluded] for d, ids in _answered(result).items()}
@@ -182,27 +214,17 @@ def refuse_unlinked(plan: Linkage, period: str, why: str) -> None:
         )
 
 
-def refuse_other_models(found: CheckedPeriod, earlier: Mapping[str, Mapping[str, GroupModel]]) -> None:
-    """Groups that an earlier period has with another response model or on another dimension."""
-    now = _models(found)
-    for period, models in earlier.items():
-        for group in now:
-            if group in models and models[group] != now[group]:
-                was, here = models[group], now[group]
-                raise SpecError(
-                    f"group {group!r}: {here.kind} on {here.dimension!r}, but period {period!r} has {was.kind} on "
-                    f"{was.dimension!r}; a group keeps its response model: give the new task type a group of its own"
-                )
+def refuse_moved(
+    found: CheckedPeriod,
+    earlier: Iterable[tuple[str, pl.DataFrame]],
+    by: Adjustment,
+    numbers_of: Callable[[str], Mapping[str, int | None]],
+) -> None:
+    """Items that an earlier period has in another group, or with another number of categories: another item.
 
-
-def _models(found: CheckedPeriod) -> dict[str, GroupModel]:
-    """Model and dimension of a checked period's groups."""
-    groups = found.data.groups.items()
-    return {split_stratum(name)[0]: GroupModel(g.model.kind, g.dimension) for name, g in groups}
-
-
-def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame]], by: Adjustment) -> None:
-    """Items that an earlier period has in another group, or with another number of categories: another item."""
+    Also those with the same number, declared for the group and not for the items or the other way round: a stratum is
+    known by its name. `numbers_of` gives a period's numbers of categories, by stratum.
+    """
     groups = _items_of(found).rename({"group": "now"})
     for period, table in earlier:
         ids = table["item_id"]
@@ -211,6 +233,14 @@ def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame
         known = table.select("group").with_columns(ids)
         moved = known.join(groups, on="item_id").filter(pl.col("group") != pl.col("now")).sort("item_id")
         if moved.height:
+            there, here = numbers_of(period), _numbers(found)
+            elsewhere = [
+                split_stratum(was)[0] == split_stratum(now)[0] and there[was] == here[now]
+                for was, now in moved.select("group", "now").iter_rows()
+            ]
+            if all(elsewhere):
+                _refuse_declared_elsewhere(moved, period, here)
+            moved = moved.filter(~pl.Series(elsewhere, dtype=pl.Boolean))
             was, now = moved["group"][0], moved["now"][0]
             raise DataError(
                 f"{counted(moved.height, 'item')} in another group, or with another number of categories, than in "
@@ -218,6 +248,33 @@ def refuse_moved(found: CheckedPeriod, earlier: Iterable[tuple[str, pl.DataFrame
                 "that is scored in another way is another item: give it a new item_id; if its number was wrong there "
                 f"(too few for its scale, say), put {period!r} in again with the right one (--replace)"
             )
+
+
+def _refuse_declared_elsewhere(moved: pl.DataFrame, period: str, numbers: Mapping[str, int | None]) -> None:
+    """Items scored as ever, whose number of categories stands in another place than it did."""
+    was, now = moved["group"][0], moved["now"][0]
+    group, own = split_stratum(was)
+    if own is None:
+        remedy = f"set categories = {numbers[now]} for the group in bank.toml again"
+    else:
+        remedy = (
+            f"take categories = {own} of the group out of bank.toml, or set it to what it was, and declare the number "
+            "with the items (column categories or max_score of the item table)"
+        )
+    raise DataError(
+        f"{counted(moved.height, 'item')} of group {group!r} scored as in period {period!r}, but the number of "
+        f"categories is declared in another place: {first_few(moved['item_id'].to_list())} "
+        f"({_declared(was)} there, {_declared(now)} here), and the bank tells strata apart by that: {remedy}"
+    )
+
+
+def _declared(stratum: str) -> str:
+    return "the group's" if split_stratum(stratum)[1] is None else "the items' own"
+
+
+def _numbers(found: CheckedPeriod) -> dict[str, int | None]:
+    """Numbers of categories of a checked period's strata."""
+    return {name: group.model.n_categories for name, group in found.data.groups.items()}
 
 
 def _items_of(found: CheckedPeriod) -> pl.DataFrame:

@@ -67,9 +67,7 @@ def split(item: str, asked: Sequence[str], *, new_id: str | None, onwards: bool,
             _answered_as(periods, item, periods[name])
         order = head.ordered_periods()
         first = min(asked, key=order.index)
-        named = [name for name in order if name in asked]
-        if onwards:
-            named = [name for name in order[order.index(first) :] if item in _calibrated(periods[name])]
+        named = order[order.index(first) :] if onwards else [name for name in order if name in asked]
         given = f"{item}@{first}" if new_id is None else new_id
         _refuse_id(periods, head, given)
         act = Act(kind="split", item=item, periods=tuple(named), onwards=onwards, new_id=given, reason=reason)
