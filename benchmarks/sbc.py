@@ -359,11 +359,10 @@ def backward_sweep(sampler: Sampler, rng: np.random.Generator) -> None:
         for scaling in (True, False):
             sums, P = steps.sums(state), inverse(state.R[0])
             scale, shift = np.ones((D, LANES)), np.zeros((D, LANES))
-            n = float(layout.population_sizes[0])
             if scaling:
-                scale[dim] = np.exp(_draw_log_scale(layout, state, dim, n, P, sums.second[0], tau, rng))
+                scale[dim] = np.exp(_draw_log_scale(layout, state, dim, P, sums.second[0], tau, rng))
             else:
-                shift[dim] = _draw_shift(layout, state, dim, n, P, sums.first[0], tau, rng)
+                shift[dim] = _draw_shift(layout, state, dim, P, sums.first[0], tau, rng)
             _move(layout, state, dim, shift[dim], scale[dim])
             steps.rescale(state, scale, shift)
     steps.refresh(state)

@@ -47,8 +47,7 @@ def expand(
     n, P = float(layout.population_sizes[0]), inverse(state.R[0])
     scale, shift = np.ones((D, LANES)), np.zeros((D, LANES))
     for dim in range(D):
-        precision, pull = shift_conditional(layout, state, dim, P, first, tau)
-        t = -pull / precision + rng.standard_normal(LANES) / np.sqrt(precision)
+        t = _draw_shift(layout, state, dim, P, first, tau, rng)
         second[dim] += t * first
         second[:, dim] += t * first
         second[dim, dim] += n * t * t
@@ -77,6 +76,13 @@ def shift_conditional(
         precision = precision + 1.0 / priors.MU_VARIANCE
         pull = pull + state.mu[m, dim] / priors.MU_VARIANCE
     return precision, pull
+
+
+def _draw_shift(
+    layout: Layout, state: State, dim: int, P: Array, first: Array, tau: float, rng: np.random.Generator
+) -> Array:
+    precision, pull = shift_conditional(layout, state, dim, P, first, tau)
+    return -pull / precision + rng.standard_normal(LANES) / np.sqrt(precision)
 
 
 @dataclass(frozen=True)
