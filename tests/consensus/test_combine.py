@@ -10,7 +10,7 @@ from phi_worlds import phi_world
 import concal
 from concal.consensus.analytic.consensus import consensus_from_totals
 from concal.consensus.analytic.totals import sum_periods
-from concal.consensus.combine import Evidence, combine, consensus_of, place
+from concal.consensus.combine import Evidence, combine, consensus_of, place, refuse_no_numbers
 from concal.consensus.draws import item_draws
 from concal.consensus.factors.make import make_factors
 from concal.consensus.predict import predict_items
@@ -95,6 +95,24 @@ def test_bad_arguments_are_named(pairs):
         combine([place(make_factors(one), first), (two, second)], method="paper")
     with pytest.raises(LinkError, match="'P3' is linked to 'P2'"):
         combine([(one, None), (two, second), (pairs[2][0], replace(pairs[2][1], reference="P2"))], method="analytic")
+
+
+def test_a_consensus_without_numbers_is_refused(consensus):
+    """Whatever the way: nothing that is no number is handed over, or committed."""
+    group = consensus.groups["g"]
+    mean, covariance = group.mean.copy(), group.covariance.copy()
+    mean[2, 0], covariance[4, 1, 1] = np.nan, 0.0
+    broken = replace(consensus, groups={"g": replace(group, mean=mean, covariance=covariance)})
+    refuse_no_numbers(consensus)
+    with pytest.raises(
+        DataError, match=rf"group 'g'.*analytic.*2 items \('{group.item_ids[2]}', '{group.item_ids[4]}'\)"
+    ):
+        refuse_no_numbers(broken)
+    world = phi_world(seed=26, n_items=15, share=1.0)
+    factors = world.placed[0].factors
+    bad = replace(factors, groups={"g": replace(factors.groups["g"], h=np.full_like(factors.groups["g"].h, np.nan))})
+    with np.errstate(all="ignore"), pytest.raises(DataError, match="15 items"):
+        combine([replace(world.placed[0], factors=bad)], method="analytic")
 
 
 def test_items_of_any_period_are_in_the_consensus(pairs):

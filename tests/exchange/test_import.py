@@ -116,6 +116,46 @@ def test_bad_draws(change: dict[str, Any], message: str) -> None:
         calibration_from_draws("Q1", draws, SPEC, item_ids={"cloze": IDS})
 
 
+def xi_with(item: Any) -> dict[str, Any]:
+    """Draws in which i03 is something else, (2, 100, 2)."""
+    given = arrays()
+    given["xi_cloze"][:, :, 3] = item
+    return given
+
+
+NOISE = np.random.default_rng(5).normal(size=(2, 100, 2))
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (xi_with(NOISE - [0.0, -800.0]), r"1 item have \|d\| above 10,000 or \|log a\| above 20: 'i03'"),
+        (xi_with(NOISE - [0.0, 60.0]), r"\|log a\| above 20: 'i03'; no item is there"),
+        (xi_with(1e6 * NOISE - [1e10, 0.0]), r"\|d\| above 10,000"),
+        (xi_with(0.5 + 1e-6 * NOISE), r"'cloze': draws of 1 item hardly vary.*'i03'; give draws of a sampler"),
+        (xi_with(NOISE[..., :1] - [0.0, 0.5]), r"fewer directions than they have parameters.*'i03'"),
+        (arrays() | {"xi_cloze": np.repeat(arrays()["xi_cloze"][:, :1], 100, axis=1)}, r"20 items hardly vary"),
+        (arrays() | {"sigma_cloze": 1e8 * arrays()["sigma_cloze"]}, r"'cloze': the items' spread is 1\d,\d{3}"),
+    ],
+)
+def test_draws_that_are_no_posterior_are_named(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        calibration_from_draws("Q1", given, SPEC, item_ids={"cloze": IDS})
+
+
+def test_a_vague_fixed_prior_gives_the_period_back() -> None:
+    """Sigma = 10^2 I and beta = 0: the consensus of one period is that period."""
+    given = arrays() | {
+        "beta_cloze": np.zeros((2, 100, 1, 2)),
+        "sigma_cloze": np.tile(100.0 * np.eye(2), (2, 100, 1, 1)),
+    }
+    calibration, _ = calibration_from_draws("Q1", given, SPEC, item_ids={"cloze": IDS})
+    group = combine([(calibration, None)], method="analytic").groups["cloze"]
+    own, sd = given["xi_cloze"].mean((0, 1)), given["xi_cloze"].std((0, 1))
+    np.testing.assert_allclose((group.mean - own) / sd, 0.0, atol=0.3)
+    np.testing.assert_allclose(group.sd / sd, 1.0, atol=0.25)
+
+
 def test_bad_names() -> None:
     with pytest.raises(SpecError, match="not in the spec"):
         calibration_from_draws("Q1", arrays(), SPEC, item_ids={"typo": IDS})

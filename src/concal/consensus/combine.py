@@ -16,7 +16,7 @@ from concal.consensus.factors.period import PeriodFactors, Placed
 from concal.consensus.joint.consensus import combine_jointly
 from concal.consensus.paper import combine_paper
 from concal.consensus.result import Consensus
-from concal.errors import DataError, LinkError
+from concal.errors import DataError, LinkError, counted, first_few
 from concal.linking.result import Link
 from concal.spec import ConsensusSpec
 
@@ -51,12 +51,29 @@ def consensus_of(
     items: Mapping[str, NewItems] | None = None,
     progress: Tell | None = None,
 ) -> Consensus:
-    """The consensus: a function of factors, links and options, and of nothing else."""
+    """The consensus: a function of factors, links and options, and of nothing else. One without numbers is refused."""
     if spec.method == "paper":
-        return combine_paper(evidence.linked_draws(), spec, items=items)
-    if spec.method == "analytic":
-        return consensus_from_totals(evidence.totals(), items)
-    return combine_jointly(evidence.placed(), evidence.totals(), spec, items=items, progress=progress)
+        found = combine_paper(evidence.linked_draws(), spec, items=items)
+    elif spec.method == "analytic":
+        found = consensus_from_totals(evidence.totals(), items)
+    else:
+        found = combine_jointly(evidence.placed(), evidence.totals(), spec, items=items, progress=progress)
+    refuse_no_numbers(found)
+    return found
+
+
+def refuse_no_numbers(consensus: Consensus) -> None:
+    """Refuse a consensus in which an item's mean or SD is no number, naming group and items."""
+    for name, group in consensus.groups.items():
+        variance = np.diagonal(group.covariance, axis1=1, axis2=2)
+        fine = np.isfinite(group.mean).all(axis=1) & np.isfinite(group.covariance).all(axis=(1, 2))
+        fine &= (variance > 0).all(axis=1)
+        if bad := [item for item, good in zip(group.item_ids, fine.tolist(), strict=True) if not good]:
+            raise DataError(
+                f"group {name!r}: the consensus ({consensus.method}) of {counted(len(bad), 'item')} ({first_few(bad)}) "
+                "is no number or has no spread; look at these items' draws, at the links and at the population's "
+                "spread in the periods that have them, and take the period out that is beyond measure"
+            )
 
 
 def combine(
@@ -97,11 +114,15 @@ def combine(
         given = [p for p in periods if not isinstance(p, Placed)]
         if len(given) < len(periods):
             raise DataError('method "paper" works on linked draws: give (Calibration, Link) for every period')
-        return combine_paper(given, chosen, items=items)
+        return consensus_of(Evidence(lambda: (), _no_totals, lambda: given), chosen, items=items)
     reference = _reference(periods)
     placed = [p if isinstance(p, Placed) else place(make_factors(p[0]), p[1], reference=reference) for p in periods]
     totals = sum_periods(placed, chosen.half_life)
     return consensus_of(Evidence(lambda: placed, lambda: totals, lambda: ()), chosen, items=items, progress=progress)
+
+
+def _no_totals() -> Totals:
+    raise AssertionError("the paper's method reads draws")
 
 
 def place(factors: PeriodFactors, link: Link | None, *, reference: str | None = None) -> Placed:

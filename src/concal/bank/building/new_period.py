@@ -185,18 +185,68 @@ def check_calibration(calibration: Calibration, spec: Spec) -> None:
         check_item_draws(where, group.item_ids, group.xi)
         if not (np.isfinite(group.beta).all() and np.isfinite(group.sigma).all()):
             raise DataError(f"{where}: draws of beta or Sigma are not finite")
+        widest = np.sqrt(np.abs(np.diagonal(group.sigma, axis1=-2, axis2=-1)).max(initial=0.0))
+        if widest > WIDEST:
+            raise DataError(
+                f"{where}: the items' spread is {widest:,.0f} in some draws of Sigma, above {WIDEST:,.0f}; items "
+                "do not differ by that much. Give Sigma as the covariance of d and log a; for a vague prior, SDs of 10"
+            )
+
+
+FARTHEST_D, FARTHEST_LOG_A = 1e4, 20.0
+"""Beyond any item: slopes of e^20 and 1/e^20, difficulties of ten thousand SDs. Sums of squares stay numbers within."""
+WIDEST = 200.0  # SD of items in a period; a fixed vague prior has 10 or 100, and beyond nothing could be summed up
+LEAST_SD, LEAST_SHARE = 1e-5, 1e-9
+"""Spread of draws below which their single precision shows (steps of 1e-7 at 1), and least eigenvalue of their
+correlations, below which one parameter follows from the others. A million responses leave SDs of .003."""
+_AT_ONCE = 512  # items whose draws are in float64 at the same time
 
 
 def check_item_draws(where: str, ids: tuple[str, ...], xi: npt.NDArray[np.float32]) -> None:
-    """Refuse draws (chain, draw, item, parameter) that are not finite or do not vary, naming the items."""
+    """Refuse draws (chain, draw, item, parameter) that are no posterior of an item, naming the items.
+
+    They are finite, vary, lie where items are, and have a covariance that can be inverted.
+    """
     low, high = xi.min(axis=(0, 1)), xi.max(axis=(0, 1))
+    extreme = np.maximum(np.abs(low), np.abs(high))[:, :2] > (FARTHEST_D, FARTHEST_LOG_A)
     for bad, what in (
         (~(np.isfinite(low) & np.isfinite(high)), "are not finite: {}"),
         (low == high, "do not vary: {}; give draws, not points"),
+        (
+            extreme,
+            f"have |d| above {FARTHEST_D:,.0f} or |log a| above {FARTHEST_LOG_A:.0f}: {{}}; no item is there. Look "
+            "whether parameters were mixed up (log a, not a) or the sampler ran away, or leave these items out",
+        ),
     ):
-        found = [ids[j] for j in np.flatnonzero(bad.any(axis=1))]
-        if found:
-            raise DataError(f"{where}: draws of {counted(len(found), 'item')} {what.format(first_few(found))}")
+        _refuse(where, ids, bad.any(axis=1), what)
+    _refuse(
+        where,
+        ids,
+        _without_covariance(xi),
+        "hardly vary or vary in fewer directions than they have parameters, so they have no usable covariance: {}; "
+        "give draws of a sampler that moves, from several chains, or leave these items out",
+    )
+
+
+def _refuse(where: str, ids: tuple[str, ...], bad: npt.NDArray[np.bool_], what: str) -> None:
+    if found := [ids[j] for j in np.flatnonzero(bad)]:
+        raise DataError(f"{where}: draws of {counted(len(found), 'item')} {what.format(first_few(found))}")
+
+
+def _without_covariance(xi: npt.NDArray[np.float32]) -> npt.NDArray[np.bool_]:
+    """Items whose draws have no covariance that can be inverted; too few draws for one are another error."""
+    n, p = xi.shape[2:]
+    flat, bad = xi.reshape(-1, n, p), np.zeros(n, dtype=bool)
+    for start in range(0, n if len(flat) > p + 2 else 0, _AT_ONCE):
+        block = slice(start, start + _AT_ONCE)
+        z = flat[:, block].astype(np.float64)
+        z -= z.mean(axis=0)
+        sd = z.std(axis=0)
+        z /= np.maximum(sd, LEAST_SD)
+        z = z.transpose(1, 2, 0)
+        correlations = z @ z.transpose(0, 2, 1) / len(flat)
+        bad[block] = (sd < LEAST_SD).any(axis=1) | (np.linalg.eigvalsh(correlations)[:, 0] < LEAST_SHARE)
+    return bad
 
 
 def _answered_items(calibration: Calibration, spec: Spec) -> pl.DataFrame:
