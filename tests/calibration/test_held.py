@@ -72,3 +72,24 @@ def test_it_converges_and_the_rest_is_what_beta_finds(inside):
     one, two = ordered.groups["g"].xi[..., :3], beta.groups["g"].xi
     off = (one.mean((0, 1)) - two.mean((0, 1))) / two.std((0, 1))
     assert np.abs(off).max() < 0.5
+
+
+def test_scores_0_and_1_alone_are_what_2pl_finds():
+    data, _, _ = simulate_period([("g", "reading", ("2pl", None), 8, 8)], 250)
+
+    def fit(model):
+        spec = Spec.parse(
+            {
+                "bank": {"dimensions": ["reading"]},
+                "groups": {"g": {"model": model, "dimension": "reading"}},
+                "calibration": {"draws": 400, "max_sweeps": 2000, "min_ess": 60, "max_rhat": 1.1, "max_item_rhat": 1.2},
+            }
+        )
+        group = replace(data.groups["g"], model=make_model(model))
+        return calibrate_period(replace(data, groups={"g": group}), spec, seed=1)
+
+    ordered, two = fit("ordered_beta"), fit("2pl")
+    assert ordered.convergence.converged, ordered.convergence.warnings
+    one, other = ordered.groups["g"].xi[..., :2], two.groups["g"].xi
+    off = (one.mean((0, 1)) - other.mean((0, 1))) / one.std((0, 1))
+    assert np.abs(off).max() < 1.0

@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from programme import MODELS, simulate_period
 
 from concal.calibration import period as period_module
 from concal.calibration import trace as trace_module
-from concal.calibration.period import calibrate_period
+from concal.calibration.period import calibrate, calibrate_period
 from concal.calibration.sampler import Sampler
 from concal.data.period import GroupData, PeriodData
 from concal.errors import ConvergenceError
@@ -111,7 +112,7 @@ import concal.calibration.sampler as sampler
 sampler.CHECKPOINT_SECONDS = 0.05
 from programme import simulate_period
 from test_period import spec_for
-from concal.calibration.period import calibrate_period
+from concal.calibration.period import calibrate, calibrate_period
 tiny = simulate_period([("g", "reading", ("2pl", None), 20, 10), ("h", "listening", ("gpcm", 3), 12, 6)], 150)[0]
 calibrate_period(tiny, spec_for(tiny), seed=5, checkpoint=Path(sys.argv[1]))
 """
@@ -235,6 +236,29 @@ def test_no_item_is_left_stuck(mixed):
     assert sampler.sampled().stuck == ()
     for counts in sampler.moves.units.item_accepted:
         assert counts.mean() / 330 > 0.5
+
+
+def test_what_a_group_shares_and_never_moves_is_told(monkeypatch):
+    rng = np.random.default_rng(2)
+    rows = [(f"p{i}", f"i{j}", int(rng.integers(0, 3))) for i in range(60) for j in range(4)]
+    table = pl.DataFrame(rows, schema=["person_id", "item_id", "score"], orient="row")
+    spec = Spec.parse(
+        {
+            "bank": {"dimensions": ["x"]},
+            "groups": {"g": {"model": "rsm", "dimension": "x", "categories": 3}},
+            "calibration": {"max_sweeps": 150},
+        }
+    )
+
+    def said():
+        found = calibrate(table, table.select("item_id").unique(), spec, seed=1)
+        return [text for text in found.convergence.warnings if "never moved" in text]
+
+    assert said() == []
+    monkeypatch.setattr("concal.calibration.sweep.move_shared", lambda *_: None)
+    assert said() == [
+        "1 parameter that all items of a group share never moved in some chain: 'c_1 of g'; run longer"
+    ], "the slope has moves of its own"
 
 
 @pytest.fixture

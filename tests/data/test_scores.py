@@ -136,6 +136,22 @@ def test_ends_that_hardly_anybody_reached_are_doubted(given, doubt):
     assert [w.split(": ", 1)[1] for w in found if "exactly" in w] == ([doubt] if doubt else [])
 
 
+@pytest.mark.parametrize(
+    ("inside", "doubt"),
+    [
+        ([], "no score between 0 and 1"),
+        ([0.5] * 2, "only 2 scores between 0 and 1"),
+        ([0.5] * 3, None),
+    ],
+)
+def test_scores_that_are_hardly_anything_but_ends_are_doubted(inside, doubt):
+    found = check_period(answers(*[0.0, 1.0] * 120, *inside), A, spec_of("ordered_beta")).warnings
+    said = [w.split(": ", 1)[1] for w in found if "between 0 and 1" in w]
+    assert said == (
+        [f'{doubt}: precision and cut points rest on their priors, model = "2pl" would do'] if doubt else []
+    )
+
+
 def test_scores_that_are_shares_already_are_doubted():
     shares = [k / 30 for k in range(1, 31)]
     both = pl.concat([answers(*shares), answers(*(k / 20 for k in range(31)), item="b")])

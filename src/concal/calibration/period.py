@@ -118,7 +118,7 @@ def _sample(
     finally:
         sampler.close()
     sampled = sampler.sampled()
-    if not sampled.converged or sampled.stuck:
+    if not sampled.converged or sampled.stuck or sampled.still:
         sampler.leave(kept)  # before the result takes the draws
     return sampled
 
@@ -207,6 +207,12 @@ def _convergence(
         warnings.append(f"{counted(len(names), 'item')} never moved in some chain: {first_few(names)}; run longer")
         for name, j in sampled.stuck:
             good[name][j] = False
+    if sampled.still:
+        names = [f"{parameter} of {name}" for name, parameter in sampled.still]
+        warnings.append(
+            f"{counted(len(names), 'parameter')} that all items of a group share never moved in some chain: "
+            f"{first_few(names)}; run longer"
+        )
     every = np.concatenate(list(good.values()))
     bad = [groups[name].item_ids[j] for name, of in good.items() for j in np.flatnonzero(~of)]
     if bad:

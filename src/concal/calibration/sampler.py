@@ -63,6 +63,8 @@ class Sampled:
         Whether every target held at the last check.
     stuck : tuple of (group, index)
         Items that some chain never moved while sampling.
+    still : tuple of (group, parameter)
+        What the items of a group share (slope, steps), where some chain never moved it.
     stopped_by : str or None
         The option that ended the run before its targets held.
     """
@@ -75,6 +77,7 @@ class Sampled:
     seconds: float
     converged: bool
     stuck: tuple[tuple[str, int], ...]
+    still: tuple[tuple[str, str], ...]
     stopped_by: str | None
 
 
@@ -117,6 +120,7 @@ class Sampler(Saving):
             seconds=self.seconds,
             converged=self.converged,
             stuck=self._stuck(),
+            still=self._still(),
             stopped_by=self.stopped_by,
         )
 
@@ -124,6 +128,15 @@ class Sampler(Saving):
         counts = zip(self.layout.groups, self.moves.units.item_accepted, strict=True)
         still = ((g.name, (c[:, : self.spec.chains] == 0).any(axis=1)) for g, c in counts)
         return tuple((name, int(j)) for name, items in still for j in np.flatnonzero(items))
+
+    def _still(self) -> tuple[tuple[str, str], ...]:
+        found = []
+        for common in self.layout.in_common:
+            k, c = common.members[0], common.coordinate
+            drawn = self.trace.final(f"group{k}/beta")[:, :, 0, c]  # several moves change it: the draws tell
+            if drawn.shape[1] > 1 and (drawn == drawn[:, :1]).all(axis=1).any():
+                found.append((self.layout.groups[k].name, self.layout.groups[k].model.parameters[c]))
+        return tuple(found)
 
     def sweep(self) -> None:
         """One sweep of every chain."""

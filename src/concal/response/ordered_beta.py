@@ -35,6 +35,8 @@ _ENDPOINT = 1e4
 _LARGEST = 20.0  # |k_0|, |k_1| beyond it are cut: products of two exponentials and the shapes still fit float32
 _SMALLEST_WIDTH = 1e-12
 FEW_ENDS = 10
+FEW_INSIDE = 0.01
+"""Share of the scores between the ends below which, and below one an item, they are next to none."""
 
 
 class OrderedBetaTag(NamedTuple):
@@ -73,13 +75,21 @@ class OrderedBeta(ResponseModel):
         return PopulationPrior(mean=(0.0, 0.0, 2.0, -2.0, 1.4), sd=(1.0, 0.3, 0.5, 0.5, 0.3))
 
     def held(self, score: Array, n_items: int) -> dict[str, tuple[float, float]]:
-        """Cut points with fewer scores beyond them than there are items: about seven logits out, one score in 1,000."""
+        """Cut points with fewer scores beyond them than there are items: about seven logits out, one score in 1,000.
+
+        Where next to no score lies between the ends, nothing tells the precision, nor the cut points from d: they are
+        held together and around zero, as of a right-or-wrong item.
+        """
         few = max(n_items, FEW_ENDS)
         found = {}
         if (score == 0).sum() < few:
             found["k_0"] = (-7.0, 1.0)
         if (score == 1).sum() < few:
             found["log_width"] = (2.2 if "k_0" not in found else 2.6, 0.3)  # nine and fourteen logits apart
+        inside = score.size - (score == 0).sum() - (score == 1).sum()
+        if not found and inside < min(few, FEW_INSIDE * score.size):
+            # so near that one score in 1,000 would be between them
+            return {"log_phi": (self.prior.mean[2], 0.5), "k_0": (0.0, 0.3), "log_width": (-5.5, 0.3)}
         return found
 
     @property
@@ -101,10 +111,14 @@ class OrderedBeta(ResponseModel):
         return unit_remedy(bad)
 
     def doubts(self, score: Array, n_items: int) -> tuple[str, ...]:
-        """Ends that next to nobody reached: their cut points are held by their priors."""
+        """Ends that next to nobody reached, or nothing between them: what they would tell is held by its prior."""
         held = self.held(score, n_items)
         if not held or not score.size:
             return ()
+        if "log_phi" in held:
+            inside = int(((score > 0) & (score < 1)).sum())
+            said = f"only {counted(inside, 'score')}" if inside else "no score"
+            return (f'{said} between 0 and 1: precision and cut points rest on their priors, model = "2pl" would do',)
         counts = {end: int((score == end).sum()) for name, end in (("k_0", 0), ("log_width", 1)) if name in held}
         if len(counts) == 2 and not any(counts.values()):
             return ('no score of exactly 0 or 1: the cut points rest on their priors, model = "beta" would do',)
