@@ -67,8 +67,8 @@ def refuse_no_numbers(consensus: Consensus) -> None:
     for name, group in consensus.groups.items():
         variance = np.diagonal(group.covariance, axis1=1, axis2=2)
         fine = np.isfinite(group.mean).all(axis=1) & np.isfinite(group.covariance).all(axis=(1, 2))
-        fine &= (variance > 0).all(axis=1)
-        if bad := [item for item, good in zip(group.item_ids, fine.tolist(), strict=True) if not good]:
+        usable = np.asarray(fine & (variance > 0).all(axis=1))
+        if bad := [item for item, good in zip(group.item_ids, usable, strict=True) if not good]:
             raise DataError(
                 f"group {name!r}: the consensus ({consensus.method}) of {counted(len(bad), 'item')} ({first_few(bad)}) "
                 "is no number or has no spread; look at these items' draws, at the links and at the population's "
