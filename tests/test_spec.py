@@ -78,6 +78,20 @@ def test_problems_are_named_by_their_path(path, value, message):
     assert "pydantic" not in str(caught.value)
 
 
+def test_the_published_method_has_no_priors_from_the_bank():
+    content = {
+        "bank": {"dimensions": ["reading"]},
+        "groups": {"v": {"model": "2pl", "dimension": "reading"}},
+        "calibration": {"prior": "bank"},
+    }
+    for method in ("joint", "analytic"):
+        assert Spec.parse(content | {"consensus": {"method": method}}).calibration.prior == "bank"
+    with pytest.raises(
+        SpecError, match=r'calibration.prior: "bank" does not go with .*"paper".*Take the method "joint"'
+    ):
+        Spec.parse(content | {"consensus": {"method": "paper"}})
+
+
 def test_all_problems_at_once():
     with pytest.raises(SpecError, match="3 problems in the spec"):
         Spec.parse({"bank": {"dimensions": ["r"], "nmae": "x"}, "groups": {"g": {"modle": "2pl", "dimension": "r"}}})

@@ -132,7 +132,8 @@ class CalibrationSpec(_Section):
     seed: int = Field(default=20261, ge=0, lt=2**63, description="Seed; the same seed and data give the same draws.")
     prior: Literal["population", "bank"] = Field(
         default="population",
-        description="Items' priors: the period's own population model, or what the bank knows about them already.",
+        description="Items' priors: the period's own population model, or what the bank knows about them already (not "
+        'with consensus.method = "paper").',
     )
     mean_error: float = Field(
         default=0.05, gt=0, description="Target: Monte Carlo error of 99 % of the items' posterior means, in their SDs."
@@ -278,7 +279,9 @@ class Spec(_Section):
 
     @model_validator(mode="after")
     def _check(self) -> Spec:
-        if problems := [*self._bank_problems(), *self._group_problems(), *self._reporting_problems()]:
+        problems = [*self._bank_problems(), *self._group_problems(), *self._prior_problems()]
+        problems += self._reporting_problems()
+        if problems:
             raise ValueError("\n".join(problems))
         return self
 
@@ -310,6 +313,14 @@ class Spec(_Section):
                 parse_formula(group.features)
             except SpecError as error:
                 yield f"{path}.features: {error}"
+
+    def _prior_problems(self) -> Iterator[str]:
+        if self.calibration.prior == "bank" and self.consensus.method == "paper":
+            yield (
+                'calibration.prior: "bank" does not go with consensus.method = "paper", which takes out of each period '
+                "the prior that its own population model brought; a period told what the bank knows has none. Take the "
+                'method "joint" or "analytic", or the prior "population"'
+            )
 
     def _reporting_problems(self) -> Iterator[str]:
         for name, rule in self.reporting.items():

@@ -8,11 +8,13 @@ import pytest
 from gaussian_worlds import calibration_from, constant_link, fixed_prior_pairs, gibbs, make_world, sampled_period
 from scipy import optimize
 
+from concal.calibration.state import PINNED
 from concal.consensus.gaussian import from_log_cholesky
 from concal.consensus.paper import combine_paper, log_cholesky
 from concal.errors import DataError, LinkError
 from concal.linking.period import link as link_period
 from concal.linking.period import partners
+from concal.response import make_model
 from concal.spec import ConsensusSpec, LinkingSpec
 
 SPEC = ConsensusSpec(method="paper", paper_draws=80)
@@ -212,6 +214,38 @@ def test_one_period_alone(programme):
     ratio = (got.sd / words.flat("xi").std(axis=0, ddof=1))[got.source == "consensus"]
     assert ratio.mean() < 1.0  # the plug-in prior knows no uncertainty of the population
     assert ratio.max() < 1.05
+
+
+def with_equal_slopes(calibration):
+    """The period as if its group had one slope: that of the population's intercept."""
+    group = calibration.groups["g"]
+    xi, beta, sigma = group.xi.copy(), group.beta.copy(), group.sigma.copy()
+    xi[..., 1] = beta[:, :, None, 0, 1]
+    beta[:, :, 1:, 1] = 0.0
+    sigma[..., 0, 1] = sigma[..., 1, 0] = 0.0
+    sigma[..., 1, 1] = PINNED
+    group = replace(group, model=make_model("1pl", None), xi=xi, beta=beta, beta_mean=None, sigma=sigma)
+    return replace(calibration, groups={"g": group})
+
+
+def test_equal_slopes_have_no_coefficients_of_features():
+    """The product runs over what exists; where there is one period it gives that period's coefficients back."""
+    world = make_world(seed=4, n_items=30, n_features=3)
+    periods = [with_equal_slopes(sampled_period(world, p, 400, seed=m)) for m, p in enumerate(world.periods[:2])]
+    for given in (periods[:1], periods):
+        pairs = [
+            (c, constant_link(p, 400) if m else None)
+            for m, (c, p) in enumerate(zip(given, world.periods, strict=False))
+        ]
+        got = combine_paper(pairs, SPEC).groups["g"]
+        assert not got.beta[1:, 1].any()
+        exist = np.array([0, 1, 2, 4])
+        assert np.linalg.eigvalsh(got.beta_covariance[np.ix_(exist, exist)]).min() > 0
+        assert not np.delete(got.beta_covariance, exist, axis=0).any()
+        if len(given) == 1:
+            beta = given[0].groups["g"].flat("beta").reshape(400, -1)[:, exist]
+            np.testing.assert_allclose(got.beta.ravel()[exist], beta.mean(axis=0), rtol=1e-6, atol=1e-8)
+            np.testing.assert_allclose(got.beta_covariance[np.ix_(exist, exist)], np.cov(beta.T), rtol=1e-6, atol=1e-12)
 
 
 def test_equal_fixed_priors_are_the_committee_machine():

@@ -191,7 +191,7 @@ def summarise_period(calibration: Calibration, link: Link | None, n_linked: int)
             m=m,
             Omega=Omega,
             b=b,
-            V_inverse=inverse(V + _RIDGE * np.diag(np.maximum(np.diag(V), _RIDGE))),
+            V_inverse=coefficient_precision(V, _coefficients(group.model, len(group.features))),
             psi=psi,
             hyperprior=beta_moments(calibration.beta_prior_precision[name], group.model.prior),
         )
@@ -224,6 +224,21 @@ def population_posterior(
     beta = metric.move_beta(group.flat("beta")[draws], A, B).reshape(draws.size, -1)
     sigma = metric.move_item_covariance(group.flat("sigma")[draws], A)
     return beta.mean(axis=0), np.cov(beta, rowvar=False), sigma.mean(axis=0), log_cholesky(sigma).mean(axis=0)
+
+
+def _coefficients(model: ResponseModel, n_features: int) -> npt.NDArray[np.bool_]:
+    """Which of beta's entries there are, (features * p,): equal slopes or steps have an intercept and no features."""
+    exist = np.ones((n_features, len(model.parameters)), dtype=bool)
+    exist[1:, list(model.shared)] = False
+    return exist.ravel()
+
+
+def coefficient_precision(V: Array, exist: npt.NDArray[np.bool_]) -> Array:
+    """V_m^-1 of the coefficients there are; what does not exist does not vary, and has no precision either."""
+    own = V[np.ix_(exist, exist)]
+    out = np.zeros_like(V)
+    out[np.ix_(exist, exist)] = inverse(own + _RIDGE * np.diag(np.maximum(np.diag(own), _RIDGE)))
+    return out
 
 
 def prior_contribution(X: Array, b: Array, V: Array, sigma: Array) -> tuple[Array, Array]:
@@ -264,12 +279,15 @@ def consensus_population(
     b_0 = periods[0].hyperprior[0].ravel()
     once = sum(share * s.hyperprior[1] for share, s in zip(shares, periods, strict=True))
     precision = once + sum(w * (s.V_inverse - s.hyperprior[1]) for w, s in zip(weights, periods, strict=True))
+    exist = _coefficients(periods[0].model, len(periods[0].features))
+    precision = precision[np.ix_(exist, exist)]
     if np.linalg.eigvalsh(precision)[0] <= 0:
         raise DataError(
             f"group {name!r}: the combined precision of its coefficients is not positive definite; some features are "
             'told by no period. Take them out of the formula, or use method "analytic" or "joint"'
         )
-    covariance = inverse(precision)
+    covariance = np.zeros((exist.size, exist.size))
+    covariance[np.ix_(exist, exist)] = inverse(precision)
     beta = b_0 + covariance @ sum(w * (s.V_inverse @ (s.b - b_0)) for w, s in zip(weights, periods, strict=True))
     counts = shares * [s.answered.size for s in periods]
     psi = sum(n * s.psi for n, s in zip(counts / counts.sum(), periods, strict=True))

@@ -1,10 +1,14 @@
 """Factors from draws alone: the equations solved one item at a time, and draws whose spread comes near to zero."""
 
+import re
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from concal import metric
-from concal.consensus.factors.by_parts import counting_draws, in_phi, solve_by_parts
+from concal.consensus.factors.by_parts import counting_draws, doubts_of_draws, in_phi, solve_by_parts
+from concal.response import make_model
 
 
 def equations_of_one_item(phi, g, mean, moved, weights):
@@ -68,6 +72,24 @@ def test_draws_that_count():
     weights[:10, 1, 1] = 3.0  # the other draws leave the second coordinate no freedom
     np.testing.assert_allclose(counting_draws(weights), [100.0, 10.0])
     np.testing.assert_allclose(in_phi(np.array([100.0, 10.0, 40.0])), [10.0, 10.0, 40.0])
+
+
+@pytest.mark.parametrize(
+    ("draws", "counting", "told"),
+    [
+        (100, [99.6, 98.0], None),
+        (80, [79.5, 79.0], r"'g': 80 draws are few .* import at least 100"),
+        (400, [390.0, 60.0], r"in all but about 60 of the 400 draws the population leaves the items' log_a no freedom"),
+        (80, [79.0, 20.0], r"in all but about 20 of the 80 draws .* log_a no freedom"),
+        (4000, [3900.0, 150.0], None),
+    ],
+)
+def test_few_draws_are_no_sign_of_a_population_without_spread(draws, counting, told):
+    model = make_model("2pl", None)
+    group = SimpleNamespace(name="g", n_draws=draws, model=model)
+    found = doubts_of_draws(group, np.array(counting))
+    assert bool(found) == (told is not None)
+    assert all(re.search(told, text) for text in found)
 
 
 def test_draws_in_which_an_item_has_no_freedom_do_not_decide():

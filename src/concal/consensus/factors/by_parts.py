@@ -31,6 +31,9 @@ from concal.consensus.shared import with_own_spread
 Array = npt.NDArray[np.float64]
 FEW = 100
 """Draws that count: with 54 of them factors were .2 posterior SDs off (RMS, Gaussian world), with 30 .9."""
+MOST_LOST = (
+    0.2  # share of the draws that may count for little because spreads vary over draws: no sign of one near zero
+)
 
 
 def from_draws(
@@ -60,13 +63,7 @@ def from_draws(
     free = inverse(average) + omega if group.guide_mean is None else np.eye(p)[None].repeat(group.n_draws, axis=0)
     weights = inverse(free)
     counting = counting_draws(weights)
-    if (counting < FEW).any():
-        names = [name for name, n in zip(group.model.parameters, counting, strict=True) if n < FEW]
-        warnings.append(
-            f"group {group.name!r}: in all but about {counting.min():.0f} of the {group.n_draws} draws the population "
-            f"leaves the items' {', '.join(names)} no freedom, so little is known of what the responses say there; "
-            "import more draws, or let concal calibrate the period"
-        )
+    warnings += doubts_of_draws(group, counting)
     covariance = without_wobble(own.mean[:, 1], own.covariance, wobble)
     for block, phi in phi_blocks(group, BLOCK_BYTES // (1 + p)):  # products of two coordinates are kept
         g = prior_gradient(group, block, phi, omega, beta)
@@ -77,6 +74,24 @@ def from_draws(
     known = effective_covariance_draws(group.n_draws, ess)[:, None] * (in_phi(counting) / group.n_draws)
     excess = np.sqrt(1.0 - precision_shrinkage(known, p))
     return symmetric(Q - excess[:, :, None] * inverse(covariance) * excess[:, None, :]), gradient
+
+
+def doubts_of_draws(group: GroupDraws, counting: Array) -> list[str]:
+    """What to tell where few draws count: the population leaves no freedom in the others, or there are few at all."""
+    lost = (counting < FEW) & (counting < (1.0 - MOST_LOST) * group.n_draws)
+    if lost.any():
+        names = [name for name, low in zip(group.model.parameters, lost, strict=True) if low]
+        return [
+            f"group {group.name!r}: in all but about {counting.min():.0f} of the {group.n_draws} draws the population "
+            f"leaves the items' {', '.join(names)} no freedom, so little is known of what the responses say there; "
+            "import more draws, or let concal calibrate the period"
+        ]
+    if group.n_draws < FEW:
+        return [
+            f"group {group.name!r}: {group.n_draws} draws are few for what the responses said to be told from them; "
+            f"import at least {FEW}, better some hundreds"
+        ]
+    return []
 
 
 def counting_draws(weights: Array) -> Array:
