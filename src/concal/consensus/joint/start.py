@@ -12,12 +12,14 @@ from concal.calibration.state import GroupState, level_shared
 from concal.calibration.workers import Workers
 from concal.consensus.analytic.forms import GroupEvidence
 from concal.consensus.analytic.totals import Totals
-from concal.consensus.gaussian import symmetric
+from concal.consensus.gaussian import raise_eigenvalues, symmetric
 from concal.consensus.item_posterior import item_posterior
 from concal.consensus.joint.likelihood import Factors
 from concal.consensus.joint.robust import link_weights, suspected
 
 Array = npt.NDArray[np.float64]
+FARTHEST = 8.0  # SDs from the prior's mean up to which a place is believed; where chains start, not where they end
+LEAST = 1e-8  # of the prior's variance: 10,000 times as narrow as it; a million responses leave a hundredth
 SETTLING = 1  # rounds of linearising the tables before the chains start; the warm-up has another
 
 
@@ -32,13 +34,24 @@ def settle(
     found = []
     for k, (group, g, table) in enumerate(zip(evidence, factors.groups, factors.tables, strict=True)):
         prior = group.prior_mean[table.rows], group.item_prior_covariance[table.rows]
-        known = item_posterior(group.Q[table.rows], group.h[table.rows], *prior)
+        known = usable_place(*item_posterior(group.Q[table.rows], group.h[table.rows], *prior), *prior)
         for _ in range(SETTLING):
             factors.relocate(k, *known, link[g.dim], workers)
-            known = item_posterior(*factors.sums(k, link[g.dim]), *prior)
+            known = usable_place(*item_posterior(*factors.sums(k, link[g.dim]), *prior), *prior)
         found.append(known)
     factors.judge()
     return found
+
+
+def usable_place(mean: Array, covariance: Array, prior_mean: Array, prior_covariance: Array) -> tuple[Array, Array]:
+    """Places to linearise and to start at, from posteriors that a factor without curvature may have put anywhere.
+
+    The gradients of a period whose responses tell no slope can be a pull without end: its posterior is a point at a
+    slope of millions. Chains go where tables and prior have the item from any place that is not beyond both.
+    """
+    sd = np.sqrt(np.diagonal(prior_covariance, axis1=1, axis2=2))
+    near = np.clip(mean, prior_mean - FARTHEST * sd, prior_mean + FARTHEST * sd)
+    return near, raise_eigenvalues(covariance, prior_covariance, LEAST)
 
 
 def protect_links(
