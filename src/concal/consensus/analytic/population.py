@@ -48,7 +48,9 @@ def consensus_population(form: FormTotals) -> Population:
     b_0, once = beta_moments(form.hyperprior / form.population_weight, form.model.prior)
     precision = symmetric(form.beta_precision + once)
     try:
-        # draw noise may take directions nobody has information about below the hyperprior: half of it is kept
+        # draw noise may take directions nobody has information about below the hyperprior, where the precision is to be
+        # the hyperprior's own: half of it protects from a beta and a covariance without bounds, and leaves room for
+        # the noise of directions that are told
         precision = raise_eigenvalues(precision[None], once[None], 0.5)[0]
     except np.linalg.LinAlgError:
         raise DataError(

@@ -34,7 +34,9 @@ from concal.shown import shown
 
 Array = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-LEAST_SLOPE = 0.05  # of the item's, that a link is led through
+LEAST_SLOPE = 0.05
+"""Of the item's, that a link is led through. Where the other periods say little of the item their slope may come out at
+or below zero, which no change of unit moves; one twentieth is small beside any slope and not zero."""
 USUAL = 3.0  # normal deviates within which a period's median distance is expected
 FEWEST_RESPONSES = 20
 """Behind a test that counts for its period's inflation. The factor of four responses is one of few values: on real

@@ -132,7 +132,8 @@ def _moments(
     core = np.eye(F * p) + spread if averaged else spread
     unspread = inverse(core)
     sampled = float(np.sum(unspread * spread)) / (F * p)
-    # the inverse of a covariance from finitely many draws is too large; nothing is lost with many draws
+    # the inverse of a covariance from finitely many draws is too large; nothing is lost with many draws. The correction
+    # is of first order in coefficients per draw: beyond a half it would be wrong, and soon negative
     unspread *= max(0.5, 1.0 - (1.0 - share) * sampled * (F * p + 1.0) / n_effective)
     unroot = np.linalg.inv(root)
     return PopulationMoments(

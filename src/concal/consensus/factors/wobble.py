@@ -20,7 +20,7 @@ from concal.consensus.gaussian import positive_part
 Array = npt.NDArray[np.float64]
 MOST = 0.9
 """Largest share of an item's variance, in any direction, that is taken out as wobble: an item answered by everybody
-carries a good part of the metric itself, and a covariance must stay one."""
+carries a good part of the metric itself, and a covariance must stay one. So no precision grows to more than tenfold."""
 
 
 def metric_wobble(calibration: Calibration, own: Mapping[str, PhiMoments]) -> Array:

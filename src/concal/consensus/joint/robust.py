@@ -18,9 +18,12 @@ from concal.consensus.joint.arrange import BLOCK_ITEMS, GroupTables
 Array = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
 START_SHARE, LEAST_SHARE, MOST_SHARE = 0.02, 0.005, 0.3
-"""How often items of a period are taken to have moved: before the data are asked, at least, and at most."""
+"""How often items of a period are taken to have moved: before the data are asked, at least, and at most. The first only
+begins an estimate that the data take over. A share of zero could never grow again, so some is kept; and beyond a third
+it is the period's link that is wrong rather than its items, and without them nothing would tell the link."""
 SURE = 0.9
-"""Probabilities above count as one, so that nothing is lost where nothing drifts."""
+"""Probabilities above count as one, so that nothing is lost where nothing drifts: at `START_SHARE` and without evidence
+an item's is .98. Below it the probability itself is the weight, so nothing jumps by more than a tenth."""
 
 
 def link_weights(

@@ -33,6 +33,8 @@ MOST_BLOCK, LEAST_BLOCK, BLOCK_WORK = 500, 100, 5_000_000
 """Sweeps between two looks at convergence: as many as cost so many factors, within these bounds. Eight chains give
 4,000 draws a block in banks of up to 10,000 factors (an SD is then known to 2 %), 800 in banks of millions."""
 MOST_SWEEPS = 2000
+"""Protects from chains that never mix (spreads near zero, periods tied by few items). With it eight chains have given
+16,000 draws; more would cost in proportion and the effective ones are told in a warning."""
 TARGET_ESS, TARGET_RHAT = 200.0, 1.05
 KEPT = 400
 """Joint draws kept for those who need the dependence across items."""
