@@ -1,8 +1,8 @@
 """Where the chains start, also where a period's gradients are a pull without end."""
 
 import numpy as np
-from concal.consensus.analytic.items import item_posterior
 
+from concal.consensus.item_posterior import item_posterior
 from concal.consensus.joint.start import FARTHEST, usable_place
 
 
