@@ -158,8 +158,8 @@ def missing(entry: FileEntry) -> str:
 def pruned(entry: FileEntry, numbers: Sequence[int]) -> str:
     """One wording for every file of a version that is no more, which somebody still looks at."""
     return (
-        f"{entry.path} is missing: the version it belongs to was pruned meanwhile (versions {numbers[0]} to {numbers[-1]} "
-        "are there); open the bank again, or refresh() it"
+        f"{entry.path} is missing: the version it belongs to was pruned meanwhile (versions {numbers[0]} to "
+        f"{numbers[-1]} are there); open the bank again, or refresh() it"
     )
 
 
