@@ -153,6 +153,19 @@ def test_a_period_that_others_hang_on_cannot_leave_them_without_a_link(any_place
     bank.check("Q1", answers("Q1", 16), table, replace=True)
 
 
+def test_a_period_that_shares_too_few_items_as_it_is_keeps_no_other_from_being_replaced(any_place: Place) -> None:
+    """It is linked by what there is, with a warning; a higher `min_anchors` came with the bank's spec."""
+    bank = Bank.create(any_place / "bank", SPEC)
+    table = items_table(40)
+    for period, first in (("Q1", 0), ("Q2", 7), ("Q3", 2)):
+        bank.add(period, responses_table(period, first, 10, items=40), table, calibrator=fake_calibrator)
+    more = SPEC.model_copy(update={"linking": SPEC.linking.model_copy(update={"min_anchors": 6})})
+    again = responses_table("Q3", 2, 10, items=40)
+    bank.check("Q3", again, table, spec=more, replace=True)  # with Q1 eight items; Q2 and Q1 have three, Q2 and Q3 five
+    with pytest.raises(DataError, match="2 periods would be left without a link"):
+        bank.check("Q1", responses_table("Q1", 26, 10, items=40), table, replace=True)
+
+
 def test_a_reference_that_comes_later_must_link_what_is_there(any_place: Place) -> None:
     spec = SPEC.model_copy(update={"bank": SPEC.bank.model_copy(update={"reference": "Q2"})})
     bank = Bank.create(any_place / "bank", spec)

@@ -396,3 +396,14 @@ def test_text_among_numbers_is_found(formula):
     (text,) = refused(answers, table, spec)
     assert "column 'x' is not a number" in text
     assert "it holds text ('long') for 1 item: 'c'; mend the cells" in text
+
+
+def test_words_and_lost_ids_of_a_wide_table_are_told_together():
+    n = 20
+    ids = ["" if k == 3 else f"p{k}" for k in range(n)]
+    table = pl.DataFrame({"person_id": ids, "i1": [str(k % 2) for k in range(n)], "word": ["abc"] * n})
+    spec = Spec.parse({"bank": {"dimensions": ["x"]}, "groups": {"g": {"model": "2pl", "dimension": "x"}}})
+    with pytest.raises(DataError) as caught:
+        check_period(table, pl.DataFrame({"item_id": ["i1"], "group": ["g"]}), spec, period="a", wide=True)
+    assert "1 row without a person_id: row 4" in str(caught.value)
+    assert "1 column without a single number: 'word'" in str(caught.value)

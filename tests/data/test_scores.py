@@ -47,6 +47,8 @@ def test_half_points_are_steps_where_the_item_says_so():
     np.testing.assert_array_equal(own.data.groups["g (5 categories)"].score, [0.0, 1.0, 4.0])
     with pytest.raises(DataError, match=r"max_score that does not fit 5 categories: 'a'; .* column categories"):
         check_period(answers(0.0, 1.0, 2.0), table, spec)
+    said = spec_of("gpcm", categories=5, max_score=2)  # the group's maximum, said again for the item
+    np.testing.assert_array_equal(check_period(answers(0.0, 0.5, 2.0), table, said).data.groups["g"].score, [0, 1, 4])
 
 
 def test_a_maximum_of_the_item_comes_before_the_groups():

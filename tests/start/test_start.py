@@ -467,3 +467,15 @@ def test_columns_that_sort_examinees_are_proposed(tmp_path, wide, capsys):
     assert checked.data.populations == ("1", "2")
     assert run("start", path, "--to", tmp_path / "again") == 0
     assert "examinees come in groups by 'gender' (2 groups, '1' (100), '2' (100))" in capsys.readouterr().out
+
+
+def test_what_the_item_table_says_scores_are_out_of_is_no_guess(tmp_path):
+    """An item of two points that few get in full stays one of two points."""
+    rng = np.random.default_rng(0)
+    few = rng.choice([0, 1, 2], size=400, p=[0.5, 0.45, 0.05])
+    rows = [(f"p{k}", "A", int(score)) for k, score in enumerate(few)]
+    rows += [(f"p{k}", item, int(rng.integers(0, 4))) for k in range(400) for item in "BCD"]
+    responses, items = tmp_path / "r.csv", tmp_path / "i.csv"
+    pl.DataFrame(rows, schema=["person_id", "item_id", "score"], orient="row").write_csv(responses)
+    pl.DataFrame({"item_id": list("ABCD"), "max_score": [2, 3, 3, 3], "len": [1.0, 2, 3, 4]}).write_csv(items)
+    assert not look_at_files(responses, items).problems

@@ -25,6 +25,10 @@ Tell = Callable[[float, str], None]
 """Hears the share of the work that is done and what is going on."""
 
 
+LEAST_VARIANCE = 1e-18
+"""Of an item's posterior: responses of a million examinees leave 1e-5, a coordinate that is held 1e-10."""
+
+
 @dataclass(frozen=True)
 class Evidence:
     """What a consensus may ask for, read only if it does.
@@ -67,7 +71,7 @@ def refuse_no_numbers(consensus: Consensus) -> None:
     for name, group in consensus.groups.items():
         variance = np.diagonal(group.covariance, axis1=1, axis2=2)
         fine = np.isfinite(group.mean).all(axis=1) & np.isfinite(group.covariance).all(axis=(1, 2))
-        fine &= (variance > 0).all(axis=1)
+        fine &= (variance > LEAST_VARIANCE).all(axis=1)
         if bad := [group.item_ids[j] for j in np.flatnonzero(~fine)]:
             raise DataError(
                 f"group {name!r}: the consensus ({consensus.method}) of {counted(len(bad), 'item')} ({first_few(bad)}) "

@@ -114,6 +114,8 @@ def _resolve(answers: Answers, table: pl.DataFrame, found: Findings) -> pl.DataF
         if lost.any():
             at = (lost.arg_true() + 1 if numbers is None else numbers.filter(lost)).unique().sort()
             found.error(f"responses: {counted(at.len(), 'row')} without a {name}: {rows_of(at)}")
+            if unreadable.len():
+                unreadable = unreadable.filter(~lost.filter(responses["score"].is_null()))
             responses = responses.filter(~lost)
             numbers = None if numbers is None else numbers.filter(~lost)
     if answers.wide:
@@ -233,7 +235,8 @@ def score_units(table: pl.DataFrame, spec: Spec, found: Findings) -> ScoreUnits:
     for name, group in strata(table, spec).items():
         own, model = (table["group"] == name).to_numpy(), group.response_model
         declared = np.where(np.isnan(given), group.max_score or np.nan, given)[own]
-        fits = _divides(declared, model, finer=numbered[own] | np.isnan(given[own]))
+        said_again = np.isnan(given[own]) | (given[own] == group.max_score)
+        fits = _divides(declared, model, finer=numbered[own] | said_again)
         odd = own.nonzero()[0][~np.isnan(declared) & (model.n_categories is not None) & ~fits]
         if odd.size:
             ids = table["item_id"].gather(odd)

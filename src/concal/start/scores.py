@@ -101,7 +101,7 @@ def describe_items(rows: pl.DataFrame, max_score: float | None = None) -> pl.Dat
     return items.drop("whole", "discrete")
 
 
-def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None) -> pl.DataFrame:
+def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None, *, declared: bool = False) -> pl.DataFrame:
     """Items with few responses may not show all their scores: they get the kind of those that do.
 
     Ordered scores become one kind, with a column categories; `lifted` says whose is the scale's of the others.
@@ -115,6 +115,8 @@ def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None) -> pl.DataFra
         What `describe_items` gave.
     groups
         item_id, group; or None.
+    declared
+        The item table says what scores are out of: no number is lifted then.
     """
     order = pl.when(pl.col("kind") == "binary").then(2.0).when(pl.col("kind") == "continuous").then(math.inf)
     rank = order.otherwise(pl.col("kind").str.strip_prefix("ordered_").cast(pl.Float64, strict=False))
@@ -136,7 +138,7 @@ def settle_kinds(items: pl.DataFrame, groups: pl.DataFrame | None) -> pl.DataFra
     settled = settled.with_columns(categories=number, kind=pl.col("kind").str.replace(r"^ordered_\d+$", "ordered"))
     most = pl.col("categories").max().over("base")
     lifted = (most - pl.col("categories")).is_between(1, STEPS_UNSEEN) & (pl.col("at_high") < RARE)
-    settled = settled.with_columns(lifted=lifted.fill_null(False))
+    settled = settled.with_columns(lifted=lifted.fill_null(False) & (not declared))
     return settled.with_columns(categories=pl.when("lifted").then(most).otherwise("categories")).drop("base")
 
 

@@ -110,7 +110,9 @@ def look_at_files(
         raise DataError(f"responses {str(responses)!r}: every score is empty, NA or NaN; there is nothing to look at")
     scored = describe_items(answers.rows, max_score)
     found = _feature_table(table, columns, items, scored, odd)
-    scored = settle_kinds(scored, found.select("item_id", "group") if "group" in found.columns else None)
+    own = found.select("item_id", "group") if "group" in found.columns else None
+    declared = not {"categories", "max_score"}.isdisjoint(found.columns)
+    scored = settle_kinds(scored, own, declared=declared)
     grouped, groups = _groups(found, scored)
     features = describe_features(grouped, ("item_id", "group", *ABOUT_SCORES))
     data, notes = _data_section(columns, answers, options)

@@ -122,6 +122,10 @@ def _appear(to: Path, write: Callable[[Path], Any]) -> None:
             if beside.is_dir() and to.is_dir():
                 os.rename(to, old)
             os.replace(beside, to)
+    except BaseException:
+        if old.exists():  # the new one did not come: the old one stays
+            os.rename(old, to)
+        raise
     finally:
         for left in (beside, old):
             _remove(left)

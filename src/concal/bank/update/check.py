@@ -199,13 +199,20 @@ def check_data(
         known |= {name: _answered(data) for name, data in coming.items()}
         sets = ", which sets the metric," if first == period else ""
         why = f"{period!r}{sets} is replaced" if replaced else f"{period!r} is the reference (bank.reference)"
-        refuse_unlinked(linkage({period: own, **known}, first, spec.linking.min_anchors), period, why)
+        enough = spec.linking.min_anchors
+        stored = {name: other.answered() for name, other in periods.items()}
+        apart = linkage(stored, reference, enough).unlinked if reference in stored else ()
+        refuse_unlinked(linkage({period: own, **known}, first, enough), period, why, apart)
     return result
 
 
-def refuse_unlinked(plan: Linkage, period: str, why: str) -> None:
-    """Other periods that a period in a new place, or with other items, would leave without a way to the reference."""
-    left = list(dict.fromkeys(name for _, name in plan.unlinked if name != period))
+def refuse_unlinked(plan: Linkage, period: str, why: str, before: Iterable[tuple[str, str]]) -> None:
+    """Other periods that a period in a new place, or with other items, would leave without a way to the reference.
+
+    Those that share too few items as the bank is (`before`, by dimension) are linked by what there is, with a warning.
+    """
+    known = set(before)
+    left = list(dict.fromkeys(at[1] for at in plan.unlinked if at[1] != period and at not in known))
     if left:
         lines = "".join(f"\n  - {problem}" for name in left for problem in plan.problems(name))
         raise DataError(
